@@ -1,0 +1,181 @@
+"""`inspect` a model, and `cut` it: the two halves of taking channels out, each with its proof."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+from trainonce import proof
+from trainonce.channels import Example, Partition, Plan, WrongPlan, output_tensors, run_model
+from trainonce.surgery import apply_plan, check_fits, silence, snapshot
+from trainonce.tracing import contraction, movement, normalization  # noqa: F401 - registers the rules
+from trainonce.tracing.partition import build_partition, keep_contradicted, keep_matching, random_halves, settle
+from trainonce.tracing.record import Recording, record
+
+
+class UnusableModel(ValueError):
+    """A model or example that can't be inspected."""
+
+
+def inspect(model: nn.Module, example: Example, *, keep: Sequence[str] = ()) -> Partition:
+    """All channels of `model` in groups: which may be cut, which are kept and why, and what each costs.
+
+    The model runs on `example` as it is and is left as it was. `keep` names modules whose channels must stay.
+
+    Example: `print(trainonce.inspect(model, torch.randn(1, 3, 224, 224)))`.
+    """
+    _check_arguments(model, example, keep)
+    recording = Recording()
+    with proof.modes_kept(model):
+        model.eval()
+        try:
+            record(model, example, recording, counts_cost=True)
+        except Exception as error:
+            raise UnusableModel(
+                f"{type(model).__name__} fails on the example: {type(error).__name__}: {one_line(error)}. Give an example that model(example) accepts."
+            ) from error
+        _record_training(model, example, recording)
+        keep_matching(recording, keep)
+
+        def rebuild() -> Partition:
+            settle(recording)
+            return build_partition(model, recording, example)
+
+        partition = keep_contradicted(recording, rebuild)
+        model.eval()
+        return _keep_unproven(model, recording, partition, rebuild)
+
+
+def cut(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer | None = None) -> nn.Module:
+    """Remove what the plan drops from the model, in place, with its gradients and the optimizer's state; returns the model.
+
+    The cut proves itself on the plan's example: same outputs as with the dropped channels silent, and a backward pass.
+    If it can't, WrongPlan is raised and everything is as before.
+    """
+    tensors = check_fits(model, plan)
+    restore = snapshot(model, optimizer)
+    try:
+        with proof.modes_kept(model):
+            model.eval()
+            if plan.example is None:
+                apply_plan(model, plan, optimizer=optimizer)
+            else:
+                for name in {axis_cut.tensor for axis_cut in plan.cuts if axis_cut.silenced}:
+                    tensors[name].data = tensors[name].data.clone()
+                silence(model, plan)
+                before = proof.outputs_of(model, plan.example)
+                apply_plan(model, plan, optimizer=optimizer)
+                _prove(model, plan, before)
+    except WrongPlan:
+        restore()
+        raise
+    except BaseException as error:
+        restore()
+        if isinstance(error, Exception):
+            raise WrongPlan(f"the cut model does not run: {one_line(error)}. The model is unchanged; keep the layer concerned with keep=[...].") from error
+        raise
+    return model
+
+
+def _prove(model: nn.Module, plan: Plan, before: list[Tensor]) -> None:
+    assert plan.example is not None
+    difference = proof.relative_difference(before, proof.outputs_of(model, plan.example))
+    dtype = next((tensor.dtype for tensor in before if tensor.is_floating_point()), torch.float32)
+    if difference > proof.TOLERANCE.get(dtype, 5e-2):
+        raise WrongPlan(f"the cut model differs from the silenced one by {difference:.1e} of the output's scale. The model is unchanged; inspect it again.")
+    _prove_backward(model, plan.example)
+
+
+def _prove_backward(model: nn.Module, example: Example) -> None:
+    """Gradients flow to the small parameters in their new shapes; the gradients that were there stay."""
+    saved = [(parameter, parameter.grad) for parameter in model.parameters()]
+    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    try:
+        with torch.enable_grad():
+            outputs = [tensor for tensor in output_tensors(run_model(model, example)) if tensor.requires_grad and tensor.is_floating_point()]
+            if outputs:
+                torch.autograd.backward([tensor.float().sum() if not tensor.is_meta else tensor.sum() for tensor in outputs])
+    finally:
+        for parameter, grad in saved:
+            parameter.grad = grad
+        for buffer, content in buffers:
+            if not buffer.is_meta:
+                buffer.data = content
+
+
+def _check_arguments(model: Any, example: Any, keep: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise UnusableModel(f"inspect needs an nn.Module, got {type(model).__name__}. Build the model first.")
+    if next(model.parameters(), None) is None:
+        raise UnusableModel(f"{type(model).__name__} has no parameters, so there is nothing to cut. Give a model with layers.")
+    if not isinstance(example, Tensor | tuple | dict):
+        raise UnusableModel(f"inspect needs an example to run the model on, got {type(example).__name__}. Give a tensor, a tuple of inputs, or a dict of keyword inputs.")
+    if isinstance(keep, str):
+        raise UnusableModel(f"keep must be a list of patterns, got the text {keep!r}. Write keep=[{keep!r}].")
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of an error's words."""
+    return str(error).strip().split("\n")[0][:300]
+
+
+def _record_training(model: nn.Module, example: Example, recording: Recording) -> None:
+    """Branches that exist only in training read channels too: run it in that mode if parameters are left over."""
+    idle = [name for name, parameter in model.named_parameters() if name not in recording.used and parameter.numel() > 1]
+    if not idle:
+        return
+    problem = ""
+    for attempt in (example, _doubled(example)):
+        model.train()
+        try:
+            record(model, attempt, recording, counts_cost=False)
+        except Exception as error:
+            problem = one_line(error)
+        else:
+            break
+    else:
+        recording.notes.append(f"training mode could not be recorded on this example ({problem}); what only it uses was not seen")
+    idle = [name for name in idle if name not in recording.used]
+    if idle:
+        recording.notes.append(f"{len(idle)} parameters are never used on this example, {idle[0]} the first; they are left alone")
+
+
+def _doubled(example: Example) -> Example:
+    """Batch norm in training needs more than one sample."""
+    return tree_map_only(Tensor, lambda tensor: torch.cat([tensor, tensor]) if tensor.dim() else tensor, example)
+
+
+def _keep_unproven(model: nn.Module, recording: Recording, partition: Partition, rebuild: Callable[[], Partition]) -> Partition:
+    """Cut random halves on scratch weights and compare; groups that fail are kept, with that reason."""
+    if not partition.prunable_groups:
+        return partition
+    dtype = proof.proving_dtype(model, partition.example, partition.macs)
+    tolerance = proof.TOLERANCE.get(dtype or _precision(model), 5e-2)
+    while True:
+        masks = random_halves(partition, 2)
+
+        def complaint(names: list[str], partition: Partition = partition, masks: dict[str, Tensor] = masks) -> str | None:
+            try:
+                plan = Plan.from_masks(partition, {name: masks[name] for name in names})
+                difference = proof.difference_on_scratch(model, plan, partition.example, dtype)
+            except Exception as error:
+                return f"the proof failed, the cut model does not run ({one_line(error)})"
+            return None if difference <= tolerance else f"the proof failed, cutting it moves the output by {difference:.1e} of its scale"
+
+        bad = proof.failing(list(masks), complaint)
+        if not bad:
+            return partition
+        for group in partition.groups:
+            if group.name in bad:
+                part = group.slices[0]
+                recording.book.keep(recording.slots[part.tensor, part.axis][part.positions], bad[group.name])
+        partition = rebuild()
+
+
+def _precision(model: nn.Module) -> torch.dtype:
+    return next((parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()), torch.float32)
+

@@ -1,0 +1,135 @@
+"""Does the small model compute what the large one did with the same channels silent? Run both and compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+from trainonce.channels import Example, Plan, output_tensors, run_model
+from trainonce.surgery import apply_plan, silence, snapshot
+
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 5e-2}
+"""Largest difference, relative to the output's scale, that rounding explains in a deep model."""
+
+LARGE_MACS = 10_000_000_000
+"""Above this, float64 on a CPU takes too long and the proof runs in the model's own precision."""
+
+
+@contextmanager
+def modes_kept(model: nn.Module) -> Iterator[None]:
+    """Each module's train or eval mode, and the random stream, are as before afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    with torch.random.fork_rng(devices=[]):
+        try:
+            yield
+        finally:
+            for module, training in modes:
+                module.training = training
+
+
+@contextmanager
+def scratch_weights(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
+    """Lend the model redrawn weights in `dtype`; tiny initial values would hide a wrong cut."""
+    restore = snapshot(model)
+    generator = torch.Generator().manual_seed(0)
+    try:
+        with torch.no_grad():
+            for tensor in (*model.parameters(), *model.buffers()):
+                tensor.grad = None
+                if not tensor.is_meta and tensor.is_floating_point():
+                    drawn = _redrawn(tensor, generator) if isinstance(tensor, nn.Parameter) else tensor.clone()
+                    tensor.data = drawn if dtype is None else drawn.to(dtype)
+            for module in model.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is not None and not module.running_mean.is_meta:
+                    _redraw_statistics(module, generator)
+        yield
+    finally:
+        restore()
+
+
+def _redrawn(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    noise = torch.randn(tensor.shape, generator=generator).to(tensor.device, torch.double if tensor.dtype is torch.float64 else torch.float32)
+    if tensor.dim() >= 2 and tensor.numel() > tensor.shape[0] > 1:
+        return (noise * (tensor.shape[0] / tensor.numel()) ** 0.5).to(tensor.dtype)
+    return (tensor + 0.3 * noise).to(tensor.dtype)
+
+
+def _redraw_statistics(module: Any, generator: torch.Generator) -> None:
+    size = module.running_mean.shape
+    module.running_mean.copy_(0.3 * torch.randn(size, generator=generator))
+    module.running_var.copy_(0.5 + torch.rand(size, generator=generator))
+
+
+def outputs_of(model: nn.Module, example: Example) -> list[Tensor]:
+    """The model's output tensors on the example, without gradients, from a fixed random state."""
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return [tensor.detach() for tensor in output_tensors(run_model(model, example))]
+
+
+def relative_difference(before: list[Tensor], after: list[Tensor]) -> float:
+    """Largest difference of two lists of outputs relative to the scale of each output; infinite if shapes differ."""
+    if len(before) != len(after) or any(a.shape != b.shape for a, b in zip(before, after, strict=True)):
+        return float("inf")
+    worst = 0.0
+    for a, b in zip(before, after, strict=True):
+        if a.is_meta or a.numel() == 0:
+            continue
+        if not (a.is_floating_point() or a.is_complex()):
+            worst = max(worst, 0.0 if torch.equal(a, b) else float("inf"))
+            continue
+        # Infinities (masked scores) and NaN must stand in the same places; the rest is compared.
+        finite = torch.isfinite(a)
+        if not torch.equal(finite, torch.isfinite(b)):
+            return float("inf")
+        a, b = a[finite].double().cpu(), b[finite].double().cpu()
+        scale = float(a.abs().max()) if a.numel() else 0.0
+        worst = max(worst, float((a - b).abs().max()) / max(scale, 1e-30) if a.numel() and not torch.equal(a, b) else 0.0)
+    return worst
+
+
+def cast(example: Example, dtype: torch.dtype | None) -> Example:
+    """The example with its floating tensors in `dtype`."""
+    if dtype is None:
+        return example
+    return tree_map_only(Tensor, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, example)
+
+
+def proving_dtype(model: nn.Module, example: Example, macs: int) -> torch.dtype | None:
+    """float64 where the model is small enough and runs in it; None for the model's own precision."""
+    if macs > LARGE_MACS or any(parameter.is_meta for parameter in model.parameters()):
+        return None
+    try:
+        with scratch_weights(model, torch.float64):
+            outputs_of(model, cast(example, torch.float64))
+    except Exception:  # noqa: BLE001 - whatever the model raises, its own precision is the answer
+        return None
+    return torch.float64
+
+
+def difference_on_scratch(model: nn.Module, plan: Plan, example: Example, dtype: torch.dtype | None) -> float:
+    """How far cutting by `plan` moves the output, on redrawn weights; the model is left as it was."""
+    with scratch_weights(model, dtype):
+        silence(model, plan)
+        before = outputs_of(model, cast(example, dtype))
+        apply_plan(model, plan)
+        after = outputs_of(model, cast(example, dtype))
+    return relative_difference(before, after)
+
+
+def failing(groups: list[str], complaint: Callable[[list[str]], str | None]) -> dict[str, str]:
+    """The members of `groups` that can't be cut, with the complaint about each, found by halving."""
+    words = complaint(groups)
+    if words is None:
+        return {}
+    if len(groups) == 1:
+        return {groups[0]: words}
+    middle = len(groups) // 2
+    found = failing(groups[:middle], complaint) | failing(groups[middle:], complaint)
+    # Harmless apart but not together: give up the whole set rather than guess.
+    return found or dict.fromkeys(groups, words)

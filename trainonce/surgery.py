@@ -1,0 +1,176 @@
+"""Take channels out of a model, in place: every parameter, module and reference stays the same object.
+
+`silence` zeroes what a plan drops; `apply_plan` removes it from parameters, buffers, gradients and optimizer state and
+mends the sizes that modules remember.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainonce.channels import Plan, WrongPlan
+
+PLANS = "_trainonce_plans"
+"""The attribute under which a cut model carries the plans that made it, so that it can be saved."""
+
+
+def silence(model: nn.Module, plan: Plan) -> nn.Module:
+    """Zero what the plan drops, in place; afterwards cutting it changes nothing."""
+    tensors = check_fits(model, plan)
+    with torch.no_grad():
+        for cut in plan.cuts:
+            if cut.silenced:
+                tensor = tensors[cut.tensor]
+                dropped = torch.ones(tensor.shape[cut.axis], dtype=torch.bool)
+                dropped[list(cut.kept)] = False
+                tensor.index_fill_(cut.axis, dropped.nonzero().flatten().to(tensor.device), 0)
+    return model
+
+
+def apply_plan(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer | None = None) -> None:
+    """Remove what the plan drops, without proving anything; the model is unchanged if the plan doesn't fit."""
+    tensors = check_fits(model, plan)
+    axes: dict[str, list[tuple[int, tuple[int, ...]]]] = {}
+    for cut in plan.cuts:
+        axes.setdefault(cut.tensor, []).append((cut.axis, cut.kept))
+    for name, cuts in axes.items():
+        tensor = tensors[name]
+        if optimizer is not None and tensor in optimizer.state:
+            _narrow_state(optimizer.state[tensor], tensor.shape, cuts)
+        grad = tensor.grad
+        tensor.grad = None
+        tensor.data = _narrowed(tensor.data, cuts)
+        if grad is not None:
+            tensor.grad = _narrowed(grad, cuts)
+    modules = dict(model.named_modules())
+    for change in plan.attributes:
+        _set_attribute(modules[change.module], change.name, change.index, change.after)
+    for module in modules.values():
+        mend_sizes(module)
+    model.__dict__[PLANS] = (*plans_of(model), plan.without_example())
+
+
+def plans_of(model: nn.Module) -> tuple[Plan, ...]:
+    """The plans that were applied to a model, oldest first."""
+    return model.__dict__.get(PLANS, ())
+
+
+def check_fits(model: nn.Module, plan: Plan) -> dict[str, Tensor]:
+    """The model's parameters and buffers by name, if the plan was made for exactly these shapes."""
+    tensors: dict[str, Tensor] = dict(model.named_parameters()) | dict(model.named_buffers())
+    way_out = "Build the model with the settings the plan was made with, or make a new plan with trainonce.inspect."
+    for name, shape in plan.shapes.items():
+        if name not in tensors:
+            raise WrongPlan(f"the plan was made for {plan.model}, which has a tensor {name}; this {type(model).__name__} has none. {way_out}")
+        if tuple(tensors[name].shape) != shape:
+            raise WrongPlan(f"the plan was made for {plan.model} with {name} of shape {shape}, this one has {tuple(tensors[name].shape)}. {way_out}")
+    if extra := set(tensors) - set(plan.shapes):
+        raise WrongPlan(f"the plan was made for {plan.model}, which has no tensor {min(extra)}; this {type(model).__name__} has one. {way_out}")
+    _check_cuts(model, plan)
+    return tensors
+
+
+def _check_cuts(model: nn.Module, plan: Plan) -> None:
+    for cut in plan.cuts:
+        shape = plan.shapes.get(cut.tensor)
+        if shape is None or cut.axis >= len(shape):
+            raise WrongPlan(f"the plan cuts axis {cut.axis} of {cut.tensor}, which doesn't exist. Save the model again.")
+        if not cut.kept or cut.kept[-1] >= shape[cut.axis] or any(a >= b for a, b in zip(cut.kept, cut.kept[1:], strict=False)):
+            raise WrongPlan(f"the plan keeps impossible positions of axis {cut.axis} of {cut.tensor}, which has {shape[cut.axis]}. Save the model again.")
+    modules = dict(model.named_modules())
+    for change in plan.attributes:
+        found = _get_attribute(modules.get(change.module), change.name, change.index)
+        if found != change.before:
+            raise WrongPlan(
+                f"the plan expects {change.module or 'the model'}.{change.name} to be {change.before}, it is {found}. "
+                f"Build the model with the settings the plan was made with."
+            )
+
+
+def _get_attribute(module: nn.Module | None, name: str, index: int | None) -> Any:
+    value = None if module is None else vars(module).get(name)
+    if index is None:
+        return value if type(value) is int else None
+    return value[index] if isinstance(value, tuple | list) and index < len(value) and type(value[index]) is int else None
+
+
+def _set_attribute(module: nn.Module, name: str, index: int | None, number: int) -> None:
+    value = vars(module)[name]
+    if index is None:
+        vars(module)[name] = number
+    elif isinstance(value, list):
+        vars(module)[name] = [*value[:index], number, *value[index + 1 :]]
+    else:
+        vars(module)[name] = type(value)((*value[:index], number, *value[index + 1 :]))
+
+
+def _narrowed(tensor: Tensor, cuts: Iterable[tuple[int, tuple[int, ...]]]) -> Tensor:
+    channels_last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
+    for axis, kept in cuts:
+        tensor = tensor.index_select(axis, torch.tensor(kept, dtype=torch.long, device=tensor.device))
+    return tensor.contiguous(memory_format=torch.channels_last) if channels_last else tensor.contiguous()
+
+
+def _narrow_state(state: dict[str, Any], shape: torch.Size, cuts: list[tuple[int, tuple[int, ...]]]) -> None:
+    for key, item in state.items():
+        if isinstance(item, Tensor) and item.shape == shape:
+            state[key] = _narrowed(item, cuts)
+
+
+SIZES: Mapping[type[nn.Module], tuple[tuple[str, Callable[[Any], int]], ...]] = {
+    nn.modules.conv._ConvTransposeNd: (("in_channels", lambda m: m.weight.shape[0]), ("out_channels", lambda m: m.weight.shape[1] * m.groups)),
+    nn.modules.conv._ConvNd: (("out_channels", lambda m: m.weight.shape[0]), ("in_channels", lambda m: m.weight.shape[1] * m.groups)),
+    nn.Linear: (("out_features", lambda m: m.weight.shape[0]), ("in_features", lambda m: m.weight.shape[1])),
+    nn.Bilinear: (("out_features", lambda m: m.weight.shape[0]),),
+    nn.modules.batchnorm._NormBase: (("num_features", lambda m: (m.weight if m.weight is not None else m.running_mean).shape[0]),),
+    nn.GroupNorm: (("num_channels", lambda m: m.weight.shape[0]),),
+    nn.Embedding: (("num_embeddings", lambda m: m.weight.shape[0]), ("embedding_dim", lambda m: m.weight.shape[1])),
+    nn.EmbeddingBag: (("num_embeddings", lambda m: m.weight.shape[0]), ("embedding_dim", lambda m: m.weight.shape[1])),
+    nn.PReLU: (("num_parameters", lambda m: m.weight.shape[0]),),
+}
+"""What modules of torch remember about their own weights; the first class that fits counts."""
+
+
+def mend_sizes(module: nn.Module) -> None:
+    """Bring the sizes that a module of torch remembers in line with its weights."""
+    for kind, sizes in SIZES.items():
+        if isinstance(module, kind):
+            for name, size in sizes:
+                try:
+                    found = int(size(module))
+                except (AttributeError, IndexError):
+                    # Lazy or parametrised modules may hold no such tensor.
+                    continue
+                if type(vars(module).get(name)) is int and vars(module)[name] != found:
+                    vars(module)[name] = found
+            return
+
+
+def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> Callable[[], None]:
+    """A function that puts data, gradients, attributes and optimizer state back as they are now.
+
+    Data that is changed in place afterwards must be a copy: the snapshot holds references.
+    """
+    data = [(tensor, tensor.data, tensor.grad) for tensor in (*model.parameters(), *model.buffers())]
+    attributes = [(module, dict(vars(module)), dict(module._buffers)) for module in model.modules()]
+    states = [(state, dict(state)) for state in optimizer.state.values()] if optimizer is not None else []
+
+    def restore() -> None:
+        for tensor, content, grad in data:
+            tensor.grad = None
+            tensor.data = content
+            tensor.grad = grad
+        for module, saved, buffers in attributes:
+            vars(module).update(saved)
+            for name in set(vars(module)) - set(saved):
+                del vars(module)[name]
+            module._buffers.update(buffers)
+        for state, saved in states:
+            state.clear()
+            state.update(saved)
+
+    return restore

@@ -1,0 +1,192 @@
+"""Channel labels: integers that name one position on one axis of a parameter, tied together as operators demand.
+
+A *layer* of labels belongs to a tensor: it has as many axes as the tensor and size 1 where it doesn't vary. Its sign
+carries silence: `+a` is zero when the writers of `a` are zero, `-a` is aligned with `a` but not zero, and 0 can't be cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+Slot = tuple[str, int]
+"""A parameter's or buffer's name, and an axis of it."""
+
+KERNEL = "it is the kernel of a convolution"
+"""The one reason that is no news: axes kept for it are not reported."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """Labels of one tensor, varying along one or more of its axes."""
+
+    ids: Tensor
+    origins: frozenset[Slot] = frozenset()
+    """Where the labels come from, as long as the tensor is computed from weights alone."""
+
+    @property
+    def varying(self) -> tuple[int, ...]:
+        """The axes along which the labels differ."""
+        return tuple(axis for axis, size in enumerate(self.ids.shape) if size > 1)
+
+    def with_ids(self, ids: Tensor) -> Layer:
+        """The same layer after its labels moved."""
+        return replace(self, ids=ids)
+
+    def not_silent(self) -> Layer:
+        """The same labels, no longer zero with their writers."""
+        return self.with_ids(-self.ids.abs())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """What is known of one tensor while the model runs."""
+
+    shape: tuple[int, ...]
+    layers: tuple[Layer, ...]
+    is_weight: bool
+    """Computed from parameters and constants alone, so the same for every input."""
+
+
+class LabelBook:
+    """Which labels are tied (union-find), and which may not be cut, with the reason in words."""
+
+    def __init__(self) -> None:
+        """An empty book; label 0 stands for 'can't be cut'."""
+        self._parent = torch.zeros(1, dtype=torch.long)
+        self._reason_of = torch.zeros(1, dtype=torch.long)
+        self._reasons: list[str] = [""]
+        self._reason_ids: dict[str, int] = {"": 0}
+
+    def fresh(self, count: int) -> Tensor:
+        """New labels, tied to nothing."""
+        start = self._parent.numel()
+        ids = torch.arange(start, start + count)
+        self._parent = torch.cat([self._parent, ids])
+        self._reason_of = torch.cat([self._reason_of, torch.zeros(count, dtype=torch.long)])
+        return ids
+
+    def roots(self, ids: Tensor) -> Tensor:
+        """The representative of each label, with the sign it came with."""
+        flat = ids.abs()
+        root = self._parent[flat]
+        while True:
+            above = self._parent[root]
+            if torch.equal(above, root):
+                break
+            root = above
+        self._parent[flat] = root
+        return root * ids.sign()
+
+    def tie(self, left: Tensor, right: Tensor, reason: str) -> None:
+        """Let labels that meet live and die together; one that meets 0 is kept."""
+        left, right = torch.broadcast_tensors(left.abs(), right.abs())
+        left, right = left.flatten(), right.flatten()
+        lonely = (left == 0) != (right == 0)
+        if bool(lonely.any()):
+            self.keep((left + right)[lonely], reason)
+        both = (left != 0) & (right != 0)
+        pairs = torch.unique(torch.stack([left[both], right[both]]), dim=1) if bool(both.any()) else None
+        while pairs is not None:
+            a, b = self.roots(pairs[0]), self.roots(pairs[1])
+            differ = a != b
+            if not bool(differ.any()):
+                break
+            low, high = torch.minimum(a, b)[differ], torch.maximum(a, b)[differ]
+            # Where a root is written more than once the smallest wins; the loop ties the rest.
+            self._parent.scatter_reduce_(0, high, low, reduce="amin")
+
+    def tie_along(self, layer: Layer, axes: Iterable[int], reason: str) -> Layer | None:
+        """Tie all labels along `axes`; what remains varies along the others, or nothing (then the labels are kept)."""
+        ids = layer.ids
+        for axis in axes:
+            if ids.shape[axis] == 1:
+                continue
+            first = ids.narrow(axis, 0, 1)
+            self.tie(ids, first, reason)
+            silent = (ids >= 0).all(dim=axis, keepdim=True)
+            ids = torch.where(silent, first.abs(), -first.abs())
+        if ids.numel() == 1:
+            self.keep(layer.ids, reason)
+            return None
+        return layer.with_ids(ids)
+
+    def keep(self, ids: Tensor, reason: str) -> None:
+        """Say that labels may not be cut, unless a reason was given before."""
+        if reason not in self._reason_ids:
+            self._reason_ids[reason] = len(self._reasons)
+            self._reasons.append(reason)
+        roots = torch.unique(self.roots(ids.flatten()).abs())
+        roots = roots[(roots != 0) & (self._reason_of[roots] == 0)]
+        self._reason_of[roots] = self._reason_ids[reason]
+
+    def compress(self, ids: Tensor) -> Tensor:
+        """Canonical labels, with size 1 along every axis on which they don't vary."""
+        ids = self.roots(ids)
+        for axis in range(ids.dim()):
+            if ids.shape[axis] > 1 and bool((ids == ids.narrow(axis, 0, 1)).all()):
+                ids = ids.narrow(axis, 0, 1)
+        return ids
+
+    def reason_ids(self) -> Tensor:
+        """For every label, the number of the reason its tied labels are kept for (0: none)."""
+        everything = torch.arange(self._parent.numel())
+        roots = self.roots(everything)
+        worst = torch.zeros_like(self._reason_of)
+        given = self._reason_of != 0
+        large = len(self._reasons)
+        worst.fill_(large)
+        worst.scatter_reduce_(0, roots[given], self._reason_of[given], reduce="amin")
+        worst[worst == large] = 0
+        return worst[roots]
+
+    def reason(self, number: int) -> str:
+        """The words of a reason."""
+        return self._reasons[number]
+
+    @property
+    def num_labels(self) -> int:
+        """How many labels there are, 0 included."""
+        return self._parent.numel()
+
+
+def align(layer: Layer, num_axes: int) -> Layer:
+    """The layer with axes of size 1 put in front, as broadcasting does."""
+    missing = num_axes - layer.ids.dim()
+    return layer.with_ids(layer.ids.reshape((1,) * missing + layer.ids.shape)) if missing else layer
+
+
+def reshape_ids(ids: Tensor, old_shape: Sequence[int], new_shape: Sequence[int]) -> Tensor:
+    """Labels after `view(new_shape)`, expanded only in the stretches of axes where they vary."""
+    expanded: list[int] = []
+    target: list[int] = []
+    for old_axes, new_axes in _matching_stretches(old_shape, new_shape):
+        varies = any(ids.shape[axis] > 1 for axis in old_axes)
+        expanded += [old_shape[axis] if varies else 1 for axis in old_axes]
+        target += [new_shape[axis] if varies else 1 for axis in new_axes]
+    return ids.expand(expanded).reshape(target)
+
+
+def _matching_stretches(old_shape: Sequence[int], new_shape: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    stretches = []
+    old = new = 0
+    while old < len(old_shape) or new < len(new_shape):
+        old_axes: list[int] = []
+        new_axes: list[int] = []
+        old_size = new_size = 1
+        while True:
+            if old_size <= new_size and old < len(old_shape) and (not old_axes or old_size < new_size):
+                old_size *= old_shape[old]
+                old_axes.append(old)
+                old += 1
+            elif new < len(new_shape) and (not new_axes or new_size < old_size):
+                new_size *= new_shape[new]
+                new_axes.append(new)
+                new += 1
+            else:
+                break
+        stretches.append((old_axes, new_axes))
+    return stretches

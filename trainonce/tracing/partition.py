@@ -1,0 +1,233 @@
+"""From what was recorded to groups of channels, each with its slices, its cost, and the reason if it is kept."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from trainonce.channels import AttributeChange, ChannelGroup, Contraction, Example, Factor, Partition, Role, Slice, WrongPlan
+from trainonce.tracing.labels import KERNEL, LabelBook, Layer, Slot
+from trainonce.tracing.record import Product, Recording
+from trainonce.tracing.sizes import Check, Survivors, attribute_changes, checks_of, solve
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Numbering:
+    """Groups with their channels numbered through, and the channel of every label."""
+
+    groups: tuple[ChannelGroup, ...]
+    channel_of_label: Tensor
+    """-1 for labels that belong to no group."""
+
+    num_channels: int
+
+
+def settle(recording: Recording) -> None:
+    """Tie labels until every layer can lose a product set: along one axis only, the longest."""
+    book = recording.book
+    waiting = recording.spread
+    while waiting:
+        still = []
+        for layer in waiting:
+            current = Layer(book.compress(layer.ids.abs()))
+            if len(current.varying) > 1:
+                free = max(current.varying, key=lambda axis: current.ids.shape[axis])
+                book.tie_along(current, [axis for axis in current.varying if axis != free], "a reshape in the model mixes it with channels that can't be cut")
+                still.append(layer)
+        waiting = still
+
+
+def keep_matching(recording: Recording, patterns: Sequence[str]) -> None:
+    """Keep what the user named: every channel written by a module or tensor that matches a pattern."""
+    for pattern in patterns:
+        matched = [slot for slot in recording.slots if _matches(slot[0], pattern)]
+        if not matched:
+            raise ValueError(f"keep={pattern!r} matches no module of this model. Give names from model.named_modules(), with * for any part.")
+        for slot in matched:
+            if slot in recording.writers:
+                recording.book.keep(recording.slots[slot], f"you asked to keep {pattern!r}")
+
+
+def _matches(tensor: str, pattern: str) -> bool:
+    parts = tensor.split(".")
+    return any(fnmatch.fnmatchcase(".".join(parts[:length]), pattern) for length in range(1, len(parts) + 1))
+
+
+def number_channels(recording: Recording, parameter_order: Mapping[str, int]) -> Numbering:
+    """Group the labels that lie on the same axes of the same tensors, and number their channels."""
+    book = recording.book
+    reason_ids = book.reason_ids()
+    slots = sorted(recording.slots, key=lambda slot: (parameter_order[slot[0]], slot[1]))
+    roots_on = {slot: book.roots(recording.slots[slot]) for slot in slots}
+    signatures = _signatures(roots_on, book.num_labels) + reason_ids * 1_000_003
+    groups: list[ChannelGroup] = []
+    channel_of_root = torch.full((book.num_labels,), -1, dtype=torch.long)
+    total = 0
+    names: dict[str, int] = {}
+    for members in _by_signature(roots_on, signatures):
+        reason = book.reason(int(reason_ids[members[0]]))
+        if reason == KERNEL:
+            continue
+        group = _group(recording, members, roots_on, reason or None, names)
+        groups.append(group)
+        channel_of_root[members] = torch.arange(total, total + len(members))
+        total += len(members)
+    return Numbering(tuple(groups), channel_of_root[book.roots(torch.arange(book.num_labels))], total)
+
+
+def _signatures(roots_on: Mapping[Slot, Tensor], num_labels: int) -> Tensor:
+    """A number per label that is equal for labels on the same slots, as often on each."""
+    generator = torch.Generator().manual_seed(0)
+    signatures = torch.zeros(num_labels, dtype=torch.long)
+    for roots in roots_on.values():
+        random = torch.randint(1, 2**62, (1,), generator=generator)
+        signatures.index_add_(0, roots, random.expand(roots.numel()))
+    return signatures
+
+
+def _by_signature(roots_on: Mapping[Slot, Tensor], signatures: Tensor) -> list[Tensor]:
+    seen: dict[int, list[Tensor]] = {}
+    done = torch.zeros(signatures.numel(), dtype=torch.bool)
+    for roots in roots_on.values():
+        fresh = _unique_in_order(roots[~done[roots]])
+        done[fresh] = True
+        marks = signatures[fresh]
+        for mark in _unique_in_order(marks).tolist():
+            seen.setdefault(mark, []).append(fresh[marks == mark])
+    return [torch.cat(parts) for parts in seen.values()]
+
+
+def _unique_in_order(numbers: Tensor) -> Tensor:
+    unique, inverse = torch.unique(numbers, return_inverse=True)
+    first = torch.full((unique.numel(),), numbers.numel(), dtype=torch.long)
+    first.scatter_reduce_(0, inverse, torch.arange(numbers.numel()), reduce="amin")
+    return unique[first.argsort()]
+
+
+def _group(recording: Recording, members: Tensor, roots_on: Mapping[Slot, Tensor], reason: str | None, names: dict[str, int]) -> ChannelGroup:
+    index = torch.full((recording.book.num_labels,), -1, dtype=torch.long)
+    index[members] = torch.arange(len(members))
+    slices = []
+    for slot, roots in roots_on.items():
+        channels = index[roots]
+        positions = (channels >= 0).nonzero().flatten()
+        if positions.numel():
+            slices.append(Slice(slot[0], slot[1], _role(recording, slot), positions, channels[positions]))
+    writers = [part for part in slices if part.role is Role.WRITER]
+    main = (writers or slices)[0]
+    width = main.positions.numel() // len(members)
+    if reason is None and not writers:
+        reason = "no parameter writes it"
+    if reason is None and len(members) == 1:
+        reason = f"its {width} channels can only leave together"
+    return ChannelGroup(_unique_name(main, names), len(members), width, tuple(slices), reason)
+
+
+def _role(recording: Recording, slot: Slot) -> Role:
+    if slot in recording.followers:
+        return Role.FOLLOWER
+    return Role.WRITER if slot in recording.writers else Role.READER
+
+
+def _unique_name(main: Slice, names: dict[str, int]) -> str:
+    base = main.tensor.rpartition(".")[0] or main.tensor
+    if main.role is not Role.WRITER:
+        base += " (input)"
+    names[base] = names.get(base, 0) + 1
+    return base if names[base] == 1 else f"{base}:{names[base]}"
+
+
+def _contraction(book: LabelBook, product: Product, channel_of_label: Tensor) -> Contraction:
+    vectors: dict[str, list[Tensor]] = {letter: [] for letter in product.sizes}
+    for layer, letters in product.layers:
+        ids = book.compress(layer.ids.abs())
+        for axis, letter in enumerate(letters):
+            if ids.shape[axis] > 1:
+                vectors[letter].append(channel_of_label[ids.flatten()])
+    coefficient, factors = product.coefficient, []
+    for letter, size in product.sizes.items():
+        if vectors[letter]:
+            rows, counts = torch.unique(torch.stack(vectors[letter], dim=1), dim=0, return_counts=True)
+            factors.append(Factor(counts, rows))
+        else:
+            coefficient *= size
+    return Contraction(product.where, coefficient, tuple(factors))
+
+
+def _tensor_size(name: str, parameter: Tensor, recording: Recording, channel_of_label: Tensor) -> Contraction:
+    sizes = {str(axis): size for axis, size in enumerate(parameter.shape)}
+    layers = [(Layer(recording.slots[name, axis]), str(axis)) for axis in range(parameter.dim()) if (name, axis) in recording.slots]
+    return _contraction(recording.book, Product(name, 1, sizes, tuple(layers)), channel_of_label)
+
+
+class SizeSolver:
+    """Finds the attributes that a choice of channels changes; belongs to one recording and numbering."""
+
+    def __init__(self, recording: Recording, numbering: Numbering) -> None:
+        """Ready to solve for any masks."""
+        self.recording = recording
+        self.numbering = numbering
+        self.checks = checks_of(recording)
+
+    def attempt(self, masks: Mapping[str, Tensor]) -> tuple[tuple[AttributeChange, ...], list[Check]]:
+        """Attribute changes, and the checks that can't be met."""
+        everything = [masks.get(group.name, torch.ones(group.num_channels, dtype=torch.bool)) for group in self.numbering.groups]
+        alive = torch.cat([*everything, torch.ones(1, dtype=torch.bool)])
+        changed, failed = solve(self.checks, Survivors(self.recording, self.numbering.channel_of_label, alive))
+        return attribute_changes(changed, self.recording.originals), failed
+
+    def __call__(self, masks: Mapping[str, Tensor]) -> tuple[AttributeChange, ...]:
+        """Attribute changes; raises WrongPlan if the masks contradict a size in the model."""
+        changes, failed = self.attempt(masks)
+        if failed:
+            raise WrongPlan(f"these masks don't fit the model: {failed[0].reason}. Keep the same number of channels in tied layers, or keep the group whole.")
+        return changes
+
+
+def build_partition(model: nn.Module, recording: Recording, example: Example) -> Partition:
+    """Read the groups off a settled recording."""
+    tensors = dict(model.named_parameters()) | dict(model.named_buffers())
+    numbering = number_channels(recording, {name: place for place, name in enumerate(tensors)})
+    label_channels = numbering.channel_of_label
+    return Partition(
+        model=f"{type(model).__module__}.{type(model).__qualname__}",
+        groups=numbering.groups,
+        contractions=tuple(_contraction(recording.book, product, label_channels) for product in recording.products),
+        tensor_sizes=tuple(_tensor_size(name, parameter, recording, label_channels) for name, parameter in model.named_parameters()),
+        shapes={name: tuple(tensor.shape) for name, tensor in tensors.items()},
+        notes=tuple(recording.notes),
+        example=example,
+        solve_sizes=SizeSolver(recording, numbering),
+    )
+
+
+def keep_contradicted(recording: Recording, rebuild: Callable[[], Partition], *, seeds: Sequence[int] = (0, 1)) -> Partition:
+    """Try random halves; channels whose cut contradicts a size in the model are kept, until nothing does."""
+    partition = rebuild()
+    for seed in seeds:
+        while True:
+            solver = partition.solve_sizes
+            assert isinstance(solver, SizeSolver)
+            _, failed = solver.attempt(random_halves(partition, seed))
+            if not failed:
+                break
+            for check in failed:
+                for layer in check.layers:
+                    recording.book.keep(layer.ids, check.reason)
+            partition = rebuild()
+    return partition
+
+
+def random_halves(partition: Partition, seed: int) -> dict[str, Tensor]:
+    """Masks that drop a random half of every group that may be cut."""
+    generator = torch.Generator().manual_seed(seed)
+    masks = {}
+    for group in partition.prunable_groups:
+        mask = torch.zeros(group.num_channels, dtype=torch.bool)
+        mask[torch.randperm(group.num_channels, generator=generator)[: max(1, group.num_channels // 2)]] = True
+        masks[group.name] = mask
+    return masks

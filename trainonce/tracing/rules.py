@@ -1,0 +1,254 @@
+"""What operators do to channel labels: the registry, the call that a rule sees, and the rule for pointwise operators.
+
+A rule is a function from a `Call` to the layers of its result (a list of them where the operator returns several
+tensors). An operator without a rule never crashes and never cuts wrongly: the channels that reach it are kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from trainonce.tracing.labels import Layer, Value, align
+
+if TYPE_CHECKING:
+    from trainonce.tracing.record import Tracer
+
+Layers = tuple[Layer, ...]
+Rule = Callable[["Call"], Layers | list[Layers]]
+
+RULES: dict[Any, Rule] = {}
+MOVEMENT: set[Any] = set()
+"""Operators that only move data; calls made of these alone are replayed to check their sizes."""
+
+aten = torch.ops.aten
+
+
+def rule(*operators: Any, moves_data: bool = False) -> Callable[[Rule], Rule]:
+    """Register a rule for operators (`torch.ops.aten.relu`, or one overload of it); a second rule for one is refused."""
+
+    def register(function: Rule) -> Rule:
+        for overload in itertools.chain.from_iterable(_overloads(operator) for operator in operators):
+            if overload in RULES:
+                raise ValueError(f"{overload} has a rule already: {RULES[overload].__name__}. Remove one of the two.")
+            RULES[overload] = function
+            if moves_data:
+                MOVEMENT.add(overload)
+        return function
+
+    return register
+
+
+def _overloads(operator: Any) -> list[Any]:
+    if isinstance(operator, torch._ops.OpOverload):
+        return [operator]
+    return [getattr(operator, name) for name in operator.overloads()]
+
+
+class Call:
+    """One operator call, as a rule sees it."""
+
+    def __init__(self, tracer: Tracer, operator: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
+        """The call `operator(*args, **kwargs)`, which gave `result`."""
+        self.tracer = tracer
+        self.book = tracer.book
+        self.operator = operator
+        self.args = args
+        self.kwargs = kwargs
+        self.result = result
+
+    def argument(self, name: str, default: Any = None) -> Any:
+        """An argument by its name in the operator's schema."""
+        if name in self.kwargs:
+            return self.kwargs[name]
+        for position, argument in enumerate(self.operator._schema.arguments):
+            if argument.name == name:
+                if position < len(self.args):
+                    return self.args[position]
+                return argument.default_value if argument.has_default_value() else default
+        return default
+
+    def layers(self, tensor: Any) -> Layers:
+        """The layers of a tensor; none for constants and for arguments that are absent."""
+        value = self.value(tensor)
+        return value.layers if value is not None else ()
+
+    def value(self, tensor: Any) -> Value | None:
+        """What is known of a tensor argument; None for constants."""
+        return self.tracer.value(tensor) if isinstance(tensor, Tensor) else None
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All tensor arguments, also those in lists."""
+        return [item for item in tree_leaves((self.args, self.kwargs)) if isinstance(item, Tensor)]
+
+    @property
+    def name(self) -> str:
+        """The operator as a person would write it."""
+        return self.operator._schema.name.removeprefix("aten::")
+
+    @property
+    def where(self) -> str:
+        """The module that is running, for reasons."""
+        return self.tracer.where() or "the model"
+
+    def keep(self, layers: Iterable[Layer], reason: str) -> None:
+        """Forbid cutting what `layers` name."""
+        for layer in layers:
+            self.book.keep(layer.ids, reason)
+
+    def tie_along(self, layers: Iterable[Layer], axes: Iterable[int], reason: str) -> Layers:
+        """Layers whose labels are tied along `axes`; those that vary nowhere else are kept and left out."""
+        axes = tuple(axes)
+        remaining = [self.book.tie_along(layer, axes, reason) for layer in layers]
+        return tuple(layer for layer in remaining if layer is not None)
+
+
+def apply_rule(call: Call) -> None:
+    """Give the results of a call their labels."""
+    values = [call.value(tensor) for tensor in call.tensors]
+    known = [value for value in values if value is not None]
+    if not known:
+        return
+    is_weight = all(value.is_weight for value in known)
+    results = [item for item in tree_leaves(call.result) if isinstance(item, Tensor)]
+    if any(value.layers for value in known):
+        layers = _find_rule(call)(call)
+    else:
+        layers = _unlabelled_cost(call)
+    per_result = layers if isinstance(layers, list) else [layers] * len(results)
+    if not is_weight:
+        for group in per_result:
+            _note_writers(call.tracer, group)
+    in_place = {id(tensor) for tensor in call.tensors}
+    for tensor, group in zip(results, per_result, strict=True):
+        group = group if is_weight else tuple(Layer(layer.ids) for layer in group)
+        value = Value(tuple(tensor.shape), group, is_weight)
+        if id(tensor) in in_place:
+            call.tracer.overwrite(tensor, value, call.name)
+        else:
+            call.tracer.remember(tensor, value)
+
+
+def _find_rule(call: Call) -> Rule:
+    if call.operator in RULES:
+        return RULES[call.operator]
+    return pointwise if _is_pointwise(call.operator) else no_rule
+
+
+def _is_pointwise(operator: Any) -> bool:
+    if torch.Tag.pointwise in operator.tags:
+        return True
+    # Some in-place variants (hardswish_) lack the tag that their plain variant has.
+    plain = operator._schema.name.removeprefix("aten::").removesuffix("_")
+    overload = getattr(getattr(aten, plain, None), operator._overloadname, None)
+    return operator._schema.is_mutable and overload is not None and torch.Tag.pointwise in overload.tags
+
+
+def _unlabelled_cost(call: Call) -> Layers | list[Layers]:
+    """Operators on unlabelled data still cost multiply-adds."""
+    found = RULES.get(call.operator)
+    return found(call) if found is not None and getattr(found, "counts_cost", False) else ()
+
+
+def _note_writers(tracer: Tracer, layers: Layers) -> None:
+    for layer in layers:
+        tracer.recording.writers |= layer.origins
+
+
+def no_rule(call: Call) -> Layers:
+    """Keep every channel that reaches an operator nobody has explained."""
+    for tensor in call.tensors:
+        call.keep(call.layers(tensor), f"the operator {call.name} in {call.where} has no rule")
+    return ()
+
+
+def pointwise(call: Call) -> Layers:
+    """Labels that meet are tied; whether zero stays zero is found by trying the operator on zeros."""
+    operands = call.tensors
+    num_axes = max((tensor.dim() for tensor in operands), default=0)
+    extents = [(1,) * (num_axes - tensor.dim()) + tuple(tensor.shape) for tensor in operands]
+    aligned = [[align(layer, num_axes) for layer in call.layers(tensor)] for tensor in operands]
+    aligned = [_meet(call, number, extents, aligned) for number in range(len(operands))]
+    clusters: list[dict[int, Layer]] = []
+    for number, layers in enumerate(aligned):
+        for layer in layers:
+            home = next((cluster for cluster in clusters if number not in cluster and _overlap(cluster, layer)), None)
+            if home is None:
+                clusters.append({number: layer})
+            else:
+                home[number] = layer
+    return tuple(_merge(call, cluster, operands) for cluster in clusters)
+
+
+def _overlap(cluster: dict[int, Layer], layer: Layer) -> bool:
+    return any(set(other.varying) & set(layer.varying) for other in cluster.values())
+
+
+def _meet(call: Call, number: int, extents: list[tuple[int, ...]], aligned: list[list[Layer]]) -> list[Layer]:
+    """The layers of one operand, tied to those of the others, and frozen along axes that others fill without labels."""
+    reason = f"{call.name} in {call.where} combines it with a tensor whose channels can't be cut"
+    met: list[Layer] = []
+    for layer in aligned[number]:
+        current: Layer | None = layer
+        for other, extent in enumerate(extents):
+            if other == number or current is None:
+                continue
+            full = [axis for axis in current.varying if extent[axis] > 1]
+            partners = [partner for partner in aligned[other] if set(partner.varying) & set(full)]
+            covered = {axis for partner in partners for axis in partner.varying}
+            current = call.book.tie_along(current, [axis for axis in full if axis not in covered], reason) if full else current
+            for partner in partners if current is not None else ():
+                call.book.tie(current.ids, partner.ids, reason)
+        if current is not None:
+            met.append(current)
+    return met
+
+
+def _merge(call: Call, cluster: dict[int, Layer], operands: list[Tensor]) -> Layer:
+    shape = torch.broadcast_shapes(*(layer.ids.shape for layer in cluster.values()))
+    roots = torch.stack([call.book.roots(layer.ids).abs().expand(shape) for layer in cluster.values()]).amax(dim=0)
+    silent = {number: (layer.ids > 0).expand(shape) for number, layer in cluster.items()}
+    signs = torch.full(shape, -1)
+    for pattern in itertools.product((True, False), repeat=len(cluster)):
+        match = torch.ones(shape, dtype=torch.bool)
+        for number, is_silent in zip(cluster, pattern, strict=True):
+            match &= silent[number] == is_silent
+        if bool(match.any()) and any(pattern):
+            zeroed = {number for number, is_silent in zip(cluster, pattern, strict=True) if is_silent}
+            outcome = _outcome_at_zero(call, zeroed, operands)
+            if outcome == 0:
+                signs[match] = 1
+            elif outcome != outcome:
+                for number in zeroed:
+                    call.tracer.recording.followers |= cluster[number].origins
+    origins = frozenset().union(*(layer.origins for layer in cluster.values()))
+    return Layer(roots * signs, origins)
+
+
+def _outcome_at_zero(call: Call, zeroed: set[int], operands: list[Tensor]) -> float:
+    """0 if the operator gives zero whenever the operands in `zeroed` are zero; NaN if it is undefined there; else 1."""
+    trials = [[0.0] if number in zeroed else _trial_values(tensor) for number, tensor in enumerate(operands)]
+    for numbers in itertools.product(*trials):
+        replacements = iter(
+            torch.tensor(number, dtype=torch.double if tensor.is_floating_point() else tensor.dtype)
+            for number, tensor in zip(numbers, operands, strict=True)
+        )
+        args, kwargs = torch.utils._pytree.tree_map_only(Tensor, lambda _: next(replacements), (call.args, call.kwargs))
+        outcome = call.operator(*args, **kwargs)
+        if bool(torch.isnan(outcome.double() if not outcome.is_complex() else outcome.abs())):
+            return float("nan")
+        if outcome != 0:
+            return 1.0
+    return 0.0
+
+
+def _trial_values(tensor: Tensor) -> list[float]:
+    if tensor.dtype is torch.bool:
+        return [0.0, 1.0]
+    return [-1.3, 0.7, 2.0] if tensor.is_floating_point() else [0.0, 1.0, 2.0]

@@ -1,0 +1,234 @@
+"""Which remembered sizes must change when channels go, and which cuts contradict a size that can't change.
+
+Every call that only moves data is replayed on numbered elements: cutting before the call must give what cutting after
+it gives. Where it doesn't, one of the attributes that the call's sizes come from may be the one to change; if none
+helps, the channels are kept. Nothing is ever matched by value alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainonce.channels import AttributeChange
+from trainonce.tracing.expressions import Attribute, AxisSize, evaluate, leaves, leaves_of, map_leaves
+from trainonce.tracing.labels import Layer, Value
+from trainonce.tracing.record import Demand, Movement, Recording
+
+Assignment = dict[Attribute, int]
+
+
+class Survivors:
+    """Which positions of each recorded tensor are alive under one choice of channels."""
+
+    def __init__(self, recording: Recording, channel_of_label: Tensor, alive: Tensor) -> None:
+        """`alive` has one entry per channel and a last True for labels that belong to none."""
+        self.recording = recording
+        self._alive_label = alive[channel_of_label]
+        self._known: dict[int, list[Tensor | None]] = {}
+
+    def of_layer(self, layer: Layer) -> Tensor:
+        """For each entry of a layer, whether it is alive."""
+        return self._alive_label[self.recording.book.roots(layer.ids).abs()]
+
+    def of_value(self, value: Value) -> list[Tensor | None]:
+        """For each axis, which positions are alive; None where all are."""
+        if id(value) not in self._known:
+            axes: list[Tensor | None] = [None] * len(value.shape)
+            for layer in value.layers:
+                alive = self.of_layer(layer)
+                for axis in layer.varying:
+                    others = [other for other in range(alive.dim()) if other != axis]
+                    here = alive.amax(dim=others).expand(value.shape[axis]) if others else alive
+                    if not bool(here.all()):
+                        axes[axis] = here if axes[axis] is None else axes[axis] & here
+            self._known[id(value)] = axes
+        return self._known[id(value)]
+
+    def size(self, leaf: AxisSize) -> int:
+        """The size of an axis after the cut."""
+        alive = self.of_value(leaf.value)[leaf.axis]
+        return leaf.value.shape[leaf.axis] if alive is None else int(alive.sum())
+
+    def is_cut(self, value: Value) -> bool:
+        """Whether the tensor loses anything."""
+        return any(alive is not None for alive in self.of_value(value))
+
+
+class Check:
+    """Something about sizes that must hold after the cut."""
+
+    def __init__(self, recording: Recording, where: str, sources: list[Any], layers: list[Layer], reason: str) -> None:
+        """A check whose sizes come from `sources`; if it can't be met the channels of `layers` are kept for `reason`."""
+        self.recording = recording
+        self.where = where or "the model"
+        self.attributes = list(dict.fromkeys(leaf for source in sources for leaf in leaves(source) if isinstance(leaf, Attribute)))
+        self.axis_sizes = [leaf for source in sources for leaf in leaves(source) if isinstance(leaf, AxisSize)]
+        self.layers = layers + [layer for leaf in self.axis_sizes for layer in leaf.value.layers if leaf.axis in layer.varying]
+        self.reason = reason
+
+    def value_of(self, source: Any, survivors: Survivors, changed: Assignment) -> Any:
+        """An expression after the cut."""
+        return evaluate(source, changed, survivors.size, self.recording.originals)
+
+    def holds(self, survivors: Survivors, changed: Assignment) -> bool:
+        """Whether it holds under the cut with these attributes changed."""
+        raise AssertionError("each kind of check has its own way")
+
+    def wanted(self, survivors: Survivors) -> set[int]:
+        """Sizes that one of the attributes might have to take."""
+        return set()
+
+    def is_touched(self, survivors: Survivors, changed: Assignment) -> bool:
+        """Whether the cut can have changed anything here."""
+        return any(attribute in changed for attribute in self.attributes) or any(not bool(survivors.of_layer(layer).all()) for layer in self.layers)
+
+
+class MovementCheck(Check):
+    """Cutting before a reshape gives what cutting after it gives."""
+
+    def __init__(self, recording: Recording, movement: Movement) -> None:
+        """Replays one recorded call."""
+        self.movement = movement
+        inputs = [item for item in leaves_of(movement.arguments) if isinstance(item, Value)]
+        sources = [item for item in leaves_of(movement.arguments) if not isinstance(item, Value | Tensor)]
+        name = getattr(movement.function, "__name__", "a call").strip("_")
+        reason = f"{name} in {movement.where or 'the model'} takes a size that doesn't follow the cut"
+        super().__init__(recording, movement.where, sources, [layer for value in inputs for layer in value.layers], reason)
+
+    def _run(self, survivors: Survivors | None, changed: Assignment) -> list[Tensor]:
+        start = itertools.count(1)
+        offset = 0
+
+        def number(item: Any) -> Any:
+            nonlocal offset
+            if isinstance(item, Value):
+                count = torch.Size(item.shape).numel()
+                elements = torch.arange(offset + 1, offset + count + 1, dtype=torch.double).reshape(item.shape)
+                offset += count
+                next(start)
+                return elements if survivors is None else _cut(elements, survivors.of_value(item))
+            if isinstance(item, Tensor):
+                return item
+            return evaluate(item, {}, lambda leaf: leaf.value.shape[leaf.axis], self.recording.originals) if survivors is None else self.value_of(item, survivors, changed)
+
+        args, kwargs = map_leaves(number, self.movement.arguments)
+        result = self.movement.function(*args, **kwargs)
+        return [item for item in leaves_of(result) if isinstance(item, Tensor)]
+
+    def holds(self, survivors: Survivors, changed: Assignment) -> bool:
+        """Replay on numbered elements, whole and cut."""
+        expected = [_cut(tensor, survivors.of_value(value)) for tensor, value in zip(self._run(None, {}), self.movement.results, strict=True)]
+        try:
+            found = self._run(survivors, changed)
+        except (RuntimeError, ValueError, IndexError, TypeError, ZeroDivisionError):
+            return False
+        return len(found) == len(expected) and all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+    def wanted(self, survivors: Survivors) -> set[int]:
+        """Any size that a result has after the cut."""
+        return {survivors.size(AxisSize(value, axis)) for value in self.movement.results for axis in range(len(value.shape))}
+
+
+class DemandCheck(Check):
+    """A size argument equals the number of live labels."""
+
+    def __init__(self, recording: Recording, demand: Demand) -> None:
+        """For one recorded demand."""
+        super().__init__(recording, demand.where, [demand.source], [demand.layer], f"the number of groups in {demand.where or 'the model'} doesn't follow the cut")
+        self.demand = demand
+
+    def holds(self, survivors: Survivors, changed: Assignment) -> bool:
+        """Compare."""
+        return self.value_of(self.demand.source, survivors, changed) in self.wanted(survivors)
+
+    def wanted(self, survivors: Survivors) -> set[int]:
+        """Exactly one number."""
+        return {int(survivors.of_layer(self.demand.layer).sum())}
+
+
+class ComparisonCheck(Check):
+    """A comparison of sizes that the model made comes out as it did."""
+
+    def __init__(self, recording: Recording, comparison: tuple[Any, Any, Any, bool, str]) -> None:
+        """For one entry of a ledger."""
+        self.function, self.left, self.right, self.outcome, where = comparison
+        super().__init__(recording, where, [self.left, self.right], [], f"{where or 'the model'} compares its size with another")
+
+    def holds(self, survivors: Survivors, changed: Assignment) -> bool:
+        """Compare again."""
+        return self.function(self.value_of(self.left, survivors, changed), self.value_of(self.right, survivors, changed)) == self.outcome
+
+    def wanted(self, survivors: Survivors) -> set[int]:
+        """What stands on the other side."""
+        return {self.value_of(side, survivors, {}) for side in (self.left, self.right)}
+
+
+class PinnedCheck(Check):
+    """A size that went into real arithmetic is unchanged."""
+
+    def __init__(self, recording: Recording, pinned: tuple[Any, int, str]) -> None:
+        """For one entry of a ledger."""
+        self.source, self.expected, where = pinned
+        super().__init__(recording, where, [self.source], [], f"{where or 'the model'} computes with its size")
+
+    def holds(self, survivors: Survivors, changed: Assignment) -> bool:
+        """Compare with what it was."""
+        return self.value_of(self.source, survivors, changed) == self.expected
+
+
+def _cut(tensor: Tensor, alive: list[Tensor | None]) -> Tensor:
+    for axis, here in enumerate(alive):
+        if here is not None:
+            tensor = tensor.index_select(axis, here.nonzero().flatten())
+    return tensor
+
+
+def checks_of(recording: Recording) -> list[Check]:
+    """Everything that must hold, in the order in which attributes are best found."""
+    found: list[Check] = [DemandCheck(recording, demand) for demand in recording.demands]
+    found += [MovementCheck(recording, movement) for movement in recording.movements]
+    for ledger in recording.ledgers:
+        found += [ComparisonCheck(recording, comparison) for comparison in ledger.comparisons]
+        found += [PinnedCheck(recording, pinned) for pinned in ledger.pinned]
+    return [check for check in found if check.layers or check.attributes]
+
+
+def solve(checks: list[Check], survivors: Survivors) -> tuple[Assignment, list[Check]]:
+    """The attributes that must change under a cut, and the checks that nothing can satisfy."""
+    changed: Assignment = {}
+    forced_by: dict[Attribute, Check] = {}
+    for check in checks:
+        if not check.is_touched(survivors, changed) or check.holds(survivors, changed):
+            continue
+        for attempt in _attempts(check, survivors, changed):
+            if check.holds(survivors, attempt):
+                forced_by.update({attribute: check for attribute in attempt if attempt[attribute] != changed.get(attribute)})
+                changed = attempt
+                break
+    failed = [check for check in checks if check.is_touched(survivors, changed) and not check.holds(survivors, changed)]
+    # A check on attributes alone has no channels of its own to keep: those that forced the attribute are.
+    failed += [forced_by[attribute] for check in failed if not check.layers for attribute in check.attributes if attribute in forced_by]
+    return changed, failed
+
+
+def _attempts(check: Check, survivors: Survivors, changed: Assignment) -> Iterator[Assignment]:
+    sizes = sorted(check.wanted(survivors))
+    free = [attribute for attribute in check.attributes if attribute not in changed]
+    for count in (1, 2):
+        for chosen in itertools.combinations(free[:6], count):
+            for numbers in itertools.product(sizes, repeat=count):
+                yield changed | dict(zip(chosen, numbers, strict=True))
+
+
+def attribute_changes(changed: Mapping[Attribute, int], originals: Mapping[Attribute, int]) -> tuple[AttributeChange, ...]:
+    """As plain data for a plan."""
+    return tuple(
+        AttributeChange(attribute.module, attribute.name, attribute.index, originals[attribute], number)
+        for attribute, number in changed.items()
+        if number != originals[attribute]
+    )
