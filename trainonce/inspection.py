@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from trainonce import proof
 from trainonce.channels import Example, Partition, Plan, WrongPlan, output_tensors, run_model
 from trainonce.surgery import apply_plan, check_fits, silence, snapshot
 from trainonce.tracing import contraction, movement, normalization  # noqa: F401 - registers the rules
-from trainonce.tracing.partition import build_partition, keep_contradicted, keep_matching, random_halves, settle
+from trainonce.tracing.partition import build_partition, keep_contradicted, keep_matching, parameter_order, random_masks
 from trainonce.tracing.record import Recording, record
 
 
@@ -41,13 +41,9 @@ def inspect(model: nn.Module, example: Example, *, keep: Sequence[str] = ()) -> 
         _record_training(model, example, recording)
         keep_matching(recording, keep)
 
-        def rebuild() -> Partition:
-            settle(recording)
-            return build_partition(model, recording, example)
-
-        partition = keep_contradicted(recording, rebuild)
+        keep_contradicted(recording, parameter_order(model))
         model.eval()
-        return _keep_unproven(model, recording, partition, rebuild)
+        return _proven_partition(model, recording, example)
 
 
 def cut(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer | None = None) -> nn.Module:
@@ -149,31 +145,44 @@ def _doubled(example: Example) -> Example:
     return tree_map_only(Tensor, lambda tensor: torch.cat([tensor, tensor]) if tensor.dim() else tensor, example)
 
 
-def _keep_unproven(model: nn.Module, recording: Recording, partition: Partition, rebuild: Callable[[], Partition]) -> Partition:
-    """Cut random halves on scratch weights and compare; groups that fail are kept, with that reason."""
-    if not partition.prunable_groups:
-        return partition
-    dtype = proof.proving_dtype(model, partition.example, partition.macs)
-    tolerance = proof.TOLERANCE.get(dtype or _precision(model), 5e-2)
-    while True:
-        masks = random_halves(partition, 2)
+def _proven_partition(model: nn.Module, recording: Recording, example: Example) -> Partition:
+    """The partition; groups whose cut moves the output, tried on scratch weights, are kept with that reason."""
+    partition = build_partition(model, recording, example)
+    dtypes = proof.proving_dtypes(model, partition.macs)
+    while partition.prunable_groups:
+        bad = _unproven(model, partition, dtypes)
+        if not bad:
+            break
+        for group in partition.groups:
+            if group.name in bad:
+                part = group.slices[0]
+                recording.book.keep(recording.slots[part.tensor, part.axis][part.positions], bad[group.name])
+        partition = build_partition(model, recording, example)
+    return partition
 
-        def complaint(names: list[str], partition: Partition = partition, masks: dict[str, Tensor] = masks) -> str | None:
+
+def _unproven(model: nn.Module, partition: Partition, dtypes: list[torch.dtype | None]) -> dict[str, str]:
+    """The groups that fail the proof in the best precision that the model runs in, with the reason."""
+    masks = random_masks(partition.groups, 3)
+    idle = None
+    for dtype in dtypes:
+
+        def complaint(names: list[str], dtype: torch.dtype | None = dtype) -> str | None:
             try:
                 plan = Plan.from_masks(partition, {name: masks[name] for name in names})
                 difference = proof.difference_on_scratch(model, plan, partition.example, dtype)
             except Exception as error:
                 return f"the proof failed, the cut model does not run ({one_line(error)})"
+            tolerance = proof.TOLERANCE.get(dtype or _precision(model), 5e-2)
             return None if difference <= tolerance else f"the proof failed, cutting it moves the output by {difference:.1e} of its scale"
 
-        bad = proof.failing(list(masks), complaint)
-        if not bad:
-            return partition
-        for group in partition.groups:
-            if group.name in bad:
-                part = group.slices[0]
-                recording.book.keep(recording.slots[part.tensor, part.axis][part.positions], bad[group.name])
-        partition = rebuild()
+        if complaint(list(masks)) is None:
+            return {}
+        # A model that fails with nothing cut says nothing about any group: try its own precision.
+        idle = complaint([])
+        if idle is None:
+            return proof.failing(list(masks), complaint)
+    return dict.fromkeys(masks, idle or "the proof could not run")
 
 
 def _precision(model: nn.Module) -> torch.dtype:

@@ -100,16 +100,11 @@ def cast(example: Example, dtype: torch.dtype | None) -> Example:
     return tree_map_only(Tensor, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, example)
 
 
-def proving_dtype(model: nn.Module, example: Example, macs: int) -> torch.dtype | None:
-    """float64 where the model is small enough and runs in it; None for the model's own precision."""
+def proving_dtypes(model: nn.Module, macs: int) -> list[torch.dtype | None]:
+    """Precisions to prove in, best first: float64 where the model is small enough, then its own (None)."""
     if macs > LARGE_MACS or any(parameter.is_meta for parameter in model.parameters()):
-        return None
-    try:
-        with scratch_weights(model, torch.float64):
-            outputs_of(model, cast(example, torch.float64))
-    except Exception:  # noqa: BLE001 - whatever the model raises, its own precision is the answer
-        return None
-    return torch.float64
+        return [None]
+    return [torch.float64, None]
 
 
 def difference_on_scratch(model: nn.Module, plan: Plan, example: Example, dtype: torch.dtype | None) -> float:
@@ -124,7 +119,7 @@ def difference_on_scratch(model: nn.Module, plan: Plan, example: Example, dtype:
 
 def failing(groups: list[str], complaint: Callable[[list[str]], str | None]) -> dict[str, str]:
     """The members of `groups` that can't be cut, with the complaint about each, found by halving."""
-    words = complaint(groups)
+    words = complaint(groups) if groups else None
     if words is None:
         return {}
     if len(groups) == 1:

@@ -156,7 +156,8 @@ def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -
     Data that is changed in place afterwards must be a copy: the snapshot holds references.
     """
     data = [(tensor, tensor.data, tensor.grad) for tensor in (*model.parameters(), *model.buffers())]
-    attributes = [(module, dict(vars(module)), dict(module._buffers)) for module in model.modules()]
+    ordinary = [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
+    attributes = [(module, dict(vars(module)), dict(module._buffers)) for module in ordinary]
     states = [(state, dict(state)) for state in optimizer.state.values()] if optimizer is not None else []
 
     def restore() -> None:

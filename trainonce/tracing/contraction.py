@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from trainonce.tracing.labels import KERNEL, Layer
@@ -81,9 +82,10 @@ def _consume(call: Call, operands: tuple[Operand, Operand], letter: str) -> None
     left.layers = [layer for layer in left.layers if layer not in ours]
     right.layers = [layer for layer in right.layers if layer not in theirs]
     reason = f"{call.name} in {call.where} reads it together with channels that can't be cut"
-    if not ours or not theirs or len(ours) > 1 or len(theirs) > 1:
+    if not ours or not theirs:
         call.keep([*ours, *theirs], reason)
         return
+    ours, theirs = _one_each(call, ours, theirs, reason)
     mine, other = ours[0].ids.flatten(), theirs[0].ids.flatten()
     call.book.tie(mine, other, reason)
     silent = (mine > 0) & (not left.is_weight) | (other > 0) & (not right.is_weight)
@@ -96,6 +98,19 @@ def _consume(call: Call, operands: tuple[Operand, Operand], letter: str) -> None
             if operand.is_weight:
                 call.tracer.recording.readers |= layer.origins
     call.book.keep(mine[~silent], f"zero is not silence: {call.name} in {call.where} would still read a constant from it")
+
+
+def _one_each(call: Call, ours: list[Layer], theirs: list[Layer], reason: str) -> tuple[list[Layer], list[Layer]]:
+    """Where several layers lie on a summed axis (heads and dims side by side), one of each side meets; the others are kept."""
+
+    def refines(fine: Layer, coarse: Layer) -> bool:
+        pairs = torch.stack([call.book.roots(fine.ids.flatten()).abs(), call.book.roots(coarse.ids.flatten()).abs()])
+        return torch.unique(pairs, dim=1).shape[1] == torch.unique(pairs[1]).numel()
+
+    pairs = [(mine, other) for mine in ours for other in theirs]
+    mine, other = next(((a, b) for a, b in pairs if refines(a, b) or refines(b, a)), pairs[0])
+    call.keep([layer for layer in (*ours, *theirs) if layer is not mine and layer is not other], reason)
+    return [mine], [other]
 
 
 def _share(call: Call, operands: tuple[Operand, Operand], letter: str, size: int) -> None:

@@ -56,18 +56,24 @@ class LabelBook:
 
     def __init__(self) -> None:
         """An empty book; label 0 stands for 'can't be cut'."""
-        self._parent = torch.zeros(1, dtype=torch.long)
-        self._reason_of = torch.zeros(1, dtype=torch.long)
+        self.num_labels = 1
+        """How many labels there are, 0 included."""
+
+        self._parent = torch.arange(1024)
+        self._reason_of = torch.zeros(1024, dtype=torch.long)
+        self.num_ties = 0
         self._reasons: list[str] = [""]
         self._reason_ids: dict[str, int] = {"": 0}
 
     def fresh(self, count: int) -> Tensor:
         """New labels, tied to nothing."""
-        start = self._parent.numel()
-        ids = torch.arange(start, start + count)
-        self._parent = torch.cat([self._parent, ids])
-        self._reason_of = torch.cat([self._reason_of, torch.zeros(count, dtype=torch.long)])
-        return ids
+        start = self.num_labels
+        self.num_labels += count
+        if self.num_labels > self._parent.numel():
+            room = max(self.num_labels, 2 * self._parent.numel())
+            self._parent = torch.cat([self._parent, torch.arange(self._parent.numel(), room)])
+            self._reason_of = torch.cat([self._reason_of, torch.zeros(room - self._reason_of.numel(), dtype=torch.long)])
+        return torch.arange(start, self.num_labels)
 
     def roots(self, ids: Tensor) -> Tensor:
         """The representative of each label, with the sign it came with."""
@@ -95,6 +101,7 @@ class LabelBook:
             differ = a != b
             if not bool(differ.any()):
                 break
+            self.num_ties += 1
             low, high = torch.minimum(a, b)[differ], torch.maximum(a, b)[differ]
             # Where a root is written more than once the smallest wins; the loop ties the rest.
             self._parent.scatter_reduce_(0, high, low, reduce="amin")
@@ -133,24 +140,18 @@ class LabelBook:
 
     def reason_ids(self) -> Tensor:
         """For every label, the number of the reason its tied labels are kept for (0: none)."""
-        everything = torch.arange(self._parent.numel())
-        roots = self.roots(everything)
-        worst = torch.zeros_like(self._reason_of)
-        given = self._reason_of != 0
-        large = len(self._reasons)
-        worst.fill_(large)
-        worst.scatter_reduce_(0, roots[given], self._reason_of[given], reduce="amin")
-        worst[worst == large] = 0
-        return worst[roots]
+        roots = self.roots(torch.arange(self.num_labels))
+        reasons = self._reason_of[: self.num_labels]
+        given = reasons != 0
+        none = len(self._reasons)
+        first = torch.full((self.num_labels,), none)
+        first.scatter_reduce_(0, roots[given], reasons[given], reduce="amin")
+        first[first == none] = 0
+        return first[roots]
 
     def reason(self, number: int) -> str:
         """The words of a reason."""
         return self._reasons[number]
-
-    @property
-    def num_labels(self) -> int:
-        """How many labels there are, 0 included."""
-        return self._parent.numel()
 
 
 def align(layer: Layer, num_axes: int) -> Layer:

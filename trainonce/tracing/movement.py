@@ -27,7 +27,12 @@ def reshaped(call: Call) -> Layers:
     old, new = tuple(call.args[0].shape), tuple(call.result.shape)
     if 0 in old:
         return ()
-    return _moved(call, call.layers(call.args[0]), lambda ids: call.book.compress(reshape_ids(ids, old, new)))
+    layers = call.layers(call.args[0])
+    if call.tracer.is_opaque:
+        # Splitting or joining labelled axes here would need sizes that only the function knows.
+        torn = [layer for layer in layers if reshape_ids(layer.ids, old, new).squeeze().dim() != 1 or any(old[axis] not in new for axis in layer.varying)]
+        call.keep(torn, f"{call.tracer.call[0].__name__} in {call.where} computes its head sizes from embed_dim")
+    return _moved(call, layers, lambda ids: call.book.compress(reshape_ids(ids, old, new)))
 
 
 @rule(aten.permute, aten.transpose.int, aten.t, aten.numpy_T, aten.movedim, moves_data=True)
@@ -191,6 +196,9 @@ def moved_in_full(call: Call) -> Layers:
         if call.name == "im2col":
             # im2col knows no integers; float64 holds labels exactly.
             moved = call.operator(full.double(), *call.args[1:], **call.kwargs).long()
+            # A column holds zeros where its window leaves the image; zeros agree with any label.
+            label = moved.amax(dim=-1, keepdim=True) + moved.amin(dim=-1, keepdim=True).clamp_max(0)
+            moved = torch.where((moved == 0) | (moved == label), label, moved)
         else:
             moved = call.operator(full, *call.args[1:], **call.kwargs)
         return call.book.compress(moved)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,8 +23,6 @@ class Numbering:
     channel_of_label: Tensor
     """-1 for labels that belong to no group."""
 
-    num_channels: int
-
 
 def settle(recording: Recording) -> None:
     """Tie labels until every layer can lose a product set: along one axis only, the longest."""
@@ -34,7 +32,9 @@ def settle(recording: Recording) -> None:
         still = []
         for layer in waiting:
             current = Layer(book.compress(layer.ids.abs()))
-            if len(current.varying) > 1:
+            if len(current.varying) > 1 and bool((current.ids == 0).any()):
+                book.keep(current.ids, "a reshape in the model mixes it with channels that can't be cut")
+            elif len(current.varying) > 1:
                 free = max(current.varying, key=lambda axis: current.ids.shape[axis])
                 book.tie_along(current, [axis for axis in current.varying if axis != free], "a reshape in the model mixes it with channels that can't be cut")
                 still.append(layer)
@@ -57,26 +57,32 @@ def _matches(tensor: str, pattern: str) -> bool:
     return any(fnmatch.fnmatchcase(".".join(parts[:length]), pattern) for length in range(1, len(parts) + 1))
 
 
-def number_channels(recording: Recording, parameter_order: Mapping[str, int]) -> Numbering:
+def number_channels(recording: Recording, order: Mapping[str, int]) -> Numbering:
     """Group the labels that lie on the same axes of the same tensors, and number their channels."""
     book = recording.book
     reason_ids = book.reason_ids()
-    slots = sorted(recording.slots, key=lambda slot: (parameter_order[slot[0]], slot[1]))
+    slots = sorted(recording.slots, key=lambda slot: (order[slot[0]], slot[1]))
     roots_on = {slot: book.roots(recording.slots[slot]) for slot in slots}
     signatures = _signatures(roots_on, book.num_labels) + reason_ids * 1_000_003
-    groups: list[ChannelGroup] = []
-    channel_of_root = torch.full((book.num_labels,), -1, dtype=torch.long)
-    total = 0
+    members = [roots for roots in _by_signature(roots_on, signatures) if book.reason(int(reason_ids[roots[0]])) != KERNEL]
+    group_of_root, channel_of_root = (torch.full((book.num_labels,), -1, dtype=torch.long) for _ in range(2))
+    for number, roots in enumerate(members):
+        group_of_root[roots], channel_of_root[roots] = number, torch.arange(len(roots))
+    slices: list[list[Slice]] = [[] for _ in members]
+    for slot, roots in roots_on.items():
+        owners = group_of_root[roots]
+        for number in torch.unique(owners[owners >= 0]).tolist():
+            positions = (owners == number).nonzero().flatten()
+            slices[number].append(Slice(slot[0], slot[1], _role(recording, slot), positions, channel_of_root[roots[positions]]))
     names: dict[str, int] = {}
-    for members in _by_signature(roots_on, signatures):
-        reason = book.reason(int(reason_ids[members[0]]))
-        if reason == KERNEL:
-            continue
-        group = _group(recording, members, roots_on, reason or None, names)
-        groups.append(group)
-        channel_of_root[members] = torch.arange(total, total + len(members))
-        total += len(members)
-    return Numbering(tuple(groups), channel_of_root[book.roots(torch.arange(book.num_labels))], total)
+    groups = tuple(
+        _group(slices[number], len(roots), book.reason(int(reason_ids[roots[0]])) or None, names) for number, roots in enumerate(members)
+    )
+    starts = torch.tensor([0, *(group.num_channels for group in groups)]).cumsum(0)
+    everything = book.roots(torch.arange(book.num_labels))
+    owners = group_of_root[everything]
+    channels = torch.where(owners >= 0, starts[owners.clamp_min(0)] + channel_of_root[everything], -1)
+    return Numbering(groups, channels)
 
 
 def _signatures(roots_on: Mapping[Slot, Tensor], num_labels: int) -> Tensor:
@@ -108,23 +114,15 @@ def _unique_in_order(numbers: Tensor) -> Tensor:
     return unique[first.argsort()]
 
 
-def _group(recording: Recording, members: Tensor, roots_on: Mapping[Slot, Tensor], reason: str | None, names: dict[str, int]) -> ChannelGroup:
-    index = torch.full((recording.book.num_labels,), -1, dtype=torch.long)
-    index[members] = torch.arange(len(members))
-    slices = []
-    for slot, roots in roots_on.items():
-        channels = index[roots]
-        positions = (channels >= 0).nonzero().flatten()
-        if positions.numel():
-            slices.append(Slice(slot[0], slot[1], _role(recording, slot), positions, channels[positions]))
+def _group(slices: list[Slice], num_channels: int, reason: str | None, names: dict[str, int]) -> ChannelGroup:
     writers = [part for part in slices if part.role is Role.WRITER]
     main = (writers or slices)[0]
-    width = main.positions.numel() // len(members)
+    width = main.positions.numel() // num_channels
     if reason is None and not writers:
         reason = "no parameter writes it"
-    if reason is None and len(members) == 1:
+    if reason is None and num_channels == 1:
         reason = f"its {width} channels can only leave together"
-    return ChannelGroup(_unique_name(main, names), len(members), width, tuple(slices), reason)
+    return ChannelGroup(_unique_name(main, names), num_channels, width, tuple(slices), reason)
 
 
 def _role(recording: Recording, slot: Slot) -> Role:
@@ -151,11 +149,18 @@ def _contraction(book: LabelBook, product: Product, channel_of_label: Tensor) ->
     coefficient, factors = product.coefficient, []
     for letter, size in product.sizes.items():
         if vectors[letter]:
-            rows, counts = torch.unique(torch.stack(vectors[letter], dim=1), dim=0, return_counts=True)
-            factors.append(Factor(counts, rows))
+            factors.append(_factor(vectors[letter]))
         else:
             coefficient *= size
     return Contraction(product.where, coefficient, tuple(factors))
+
+
+def _factor(vectors: list[Tensor]) -> Factor:
+    if len(vectors) == 1:
+        channels, counts = torch.unique(vectors[0], return_counts=True)
+        return Factor(counts, channels[:, None])
+    rows, counts = torch.unique(torch.stack(vectors, dim=1), dim=0, return_counts=True)
+    return Factor(counts, rows)
 
 
 def _tensor_size(name: str, parameter: Tensor, recording: Recording, channel_of_label: Tensor) -> Contraction:
@@ -167,11 +172,11 @@ def _tensor_size(name: str, parameter: Tensor, recording: Recording, channel_of_
 class SizeSolver:
     """Finds the attributes that a choice of channels changes; belongs to one recording and numbering."""
 
-    def __init__(self, recording: Recording, numbering: Numbering) -> None:
+    def __init__(self, recording: Recording, numbering: Numbering, checks: list[Check] | None = None) -> None:
         """Ready to solve for any masks."""
         self.recording = recording
         self.numbering = numbering
-        self.checks = checks_of(recording)
+        self.checks = checks_of(recording) if checks is None else checks
 
     def attempt(self, masks: Mapping[str, Tensor]) -> tuple[tuple[AttributeChange, ...], list[Check]]:
         """Attribute changes, and the checks that can't be met."""
@@ -188,46 +193,58 @@ class SizeSolver:
         return changes
 
 
+def parameter_order(model: nn.Module) -> dict[str, int]:
+    """Where each parameter and buffer stands in the model."""
+    return {name: place for place, (name, _) in enumerate((*model.named_parameters(), *model.named_buffers()))}
+
+
 def build_partition(model: nn.Module, recording: Recording, example: Example) -> Partition:
     """Read the groups off a settled recording."""
+    solver = SizeSolver(recording, number_channels(recording, parameter_order(model)))
+    label_channels = solver.numbering.channel_of_label
     tensors = dict(model.named_parameters()) | dict(model.named_buffers())
-    numbering = number_channels(recording, {name: place for place, name in enumerate(tensors)})
-    label_channels = numbering.channel_of_label
     return Partition(
         model=f"{type(model).__module__}.{type(model).__qualname__}",
-        groups=numbering.groups,
+        groups=solver.numbering.groups,
         contractions=tuple(_contraction(recording.book, product, label_channels) for product in recording.products),
         tensor_sizes=tuple(_tensor_size(name, parameter, recording, label_channels) for name, parameter in model.named_parameters()),
         shapes={name: tuple(tensor.shape) for name, tensor in tensors.items()},
         notes=tuple(recording.notes),
         example=example,
-        solve_sizes=SizeSolver(recording, numbering),
+        solve_sizes=solver,
     )
 
 
-def keep_contradicted(recording: Recording, rebuild: Callable[[], Partition], *, seeds: Sequence[int] = (0, 1)) -> Partition:
-    """Try random halves; channels whose cut contradicts a size in the model are kept, until nothing does."""
-    partition = rebuild()
+def keep_contradicted(recording: Recording, order: Mapping[str, int], *, seeds: Sequence[int] = (0, 1, 2)) -> None:
+    """Try random masks; channels whose cut contradicts a size in the model are tied or kept, until nothing does."""
+    settle(recording)
+    checks = checks_of(recording)
+    numbering = number_channels(recording, order)
+    mended: set[Check] = set()
     for seed in seeds:
         while True:
-            solver = partition.solve_sizes
-            assert isinstance(solver, SizeSolver)
-            _, failed = solver.attempt(random_halves(partition, seed))
+            _, failed = SizeSolver(recording, numbering, checks).attempt(random_masks(numbering.groups, seed))
             if not failed:
                 break
             for check in failed:
-                for layer in check.layers:
-                    recording.book.keep(layer.ids, check.reason)
-            partition = rebuild()
-    return partition
+                if check in mended or not check.mend():
+                    for layer in check.layers:
+                        recording.book.keep(layer.ids, check.reason)
+                mended.add(check)
+            settle(recording)
+            numbering = number_channels(recording, order)
 
 
-def random_halves(partition: Partition, seed: int) -> dict[str, Tensor]:
-    """Masks that drop a random half of every group that may be cut."""
+def random_masks(groups: Sequence[ChannelGroup], seed: int) -> dict[str, Tensor]:
+    """Masks that drop another random share of every group that may be cut, so that no two counts agree by chance."""
     generator = torch.Generator().manual_seed(seed)
     masks = {}
-    for group in partition.prunable_groups:
+    for group in groups:
+        if group.kept_because is not None:
+            continue
+        share = 0.3 + 0.6 * float(torch.rand((), generator=generator))
+        num_kept = min(max(1, round(share * group.num_channels)), group.num_channels - 1)
         mask = torch.zeros(group.num_channels, dtype=torch.bool)
-        mask[torch.randperm(group.num_channels, generator=generator)[: max(1, group.num_channels // 2)]] = True
+        mask[torch.randperm(group.num_channels, generator=generator)[:num_kept]] = True
         masks[group.name] = mask
     return masks

@@ -25,6 +25,9 @@ from trainonce.tracing.expressions import Attribute, AxisSize, Ledger, TracedInt
 from trainonce.tracing.labels import LabelBook, Layer, Slot, Value
 from trainonce.tracing.rules import MOVEMENT, Call, apply_rule
 
+OPAQUE = {torch.nn.functional.multi_head_attention_forward}
+"""Functions that compute sizes inside from arguments they check against each other."""
+
 SIZE_FREE = set("to float half double type type_as contiguous clone detach permute transpose unsqueeze swapaxes movedim flip cat concat stack __get__".split())
 """Calls that move data without naming any size: a cut can't upset them."""
 
@@ -123,6 +126,7 @@ class Tracer:
         self.call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]] | None = None
         self.ledger = Ledger(where=self.where)
         self.weights: dict[int, tuple[str, Tensor]] = {}
+        self.buffers: set[Slot] = set()
         recording.ledgers.append(self.ledger)
 
     def where(self) -> str:
@@ -153,7 +157,9 @@ class Tracer:
             shape = [size if other == axis else 1 for other in range(tensor.dim())]
             ids = self.recording.slots[slot].reshape(shape)
             # Training can't drive a buffer to zero: it is aligned with its channel, but not silent.
-            layers.append(Layer(ids if isinstance(tensor, nn.Parameter) else -ids, frozenset({slot})))
+            is_buffer = not isinstance(tensor, nn.Parameter)
+            layers.append(Layer(-ids if is_buffer else ids, frozenset({slot})))
+            self.buffers |= {slot} if is_buffer else set()
         return Value(tuple(tensor.shape), tuple(layers), is_weight=True)
 
     def note_product(self, coefficient: int, sizes: dict[str, int], layers: tuple[tuple[Layer, str], ...]) -> None:
@@ -168,6 +174,11 @@ class Tracer:
         _, args, kwargs = self.call
         number = args[position] if position < len(args) else kwargs.get(keyword)
         self.recording.demands.append(Demand(self.where(), source_of(number), layer))
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether sizes are being computed where they can't be seen."""
+        return self.call is not None and self.call[0] in OPAQUE
 
     def remember(self, tensor: Tensor, value: Value) -> None:
         """Attach labels to the result of an operator."""

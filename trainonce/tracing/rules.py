@@ -117,7 +117,10 @@ def apply_rule(call: Call) -> None:
         return
     is_weight = all(value.is_weight for value in known)
     results = [item for item in tree_leaves(call.result) if isinstance(item, Tensor)]
-    if any(value.layers for value in known):
+    if is_weight and call.operator not in MOVEMENT and not any(layer.origins - call.tracer.buffers for value in known for layer in value.layers):
+        # Tables computed from buffers (rotary frequencies) are constants: their channels are nobody's.
+        layers = ()
+    elif any(value.layers for value in known):
         layers = _find_rule(call)(call)
     else:
         layers = _unlabelled_cost(call)

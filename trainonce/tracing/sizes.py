@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from trainonce.channels import AttributeChange
-from trainonce.tracing.expressions import Attribute, AxisSize, evaluate, leaves, leaves_of, map_leaves
-from trainonce.tracing.labels import Layer, Value
+from trainonce.tracing.expressions import Attribute, AxisSize, Operation, evaluate, leaves, leaves_of, map_leaves
+from trainonce.tracing.labels import LabelBook, Layer, Value
 from trainonce.tracing.record import Demand, Movement, Recording
 
 Assignment = dict[Attribute, int]
@@ -79,6 +79,10 @@ class Check:
         """Whether it holds under the cut with these attributes changed."""
         raise AssertionError("each kind of check has its own way")
 
+    def mend(self) -> bool:
+        """Tie channels so that the check can hold; False if there is no way."""
+        return False
+
     def wanted(self, survivors: Survivors) -> set[int]:
         """Sizes that one of the attributes might have to take."""
         return set()
@@ -101,7 +105,6 @@ class MovementCheck(Check):
         super().__init__(recording, movement.where, sources, [layer for value in inputs for layer in value.layers], reason)
 
     def _run(self, survivors: Survivors | None, changed: Assignment) -> list[Tensor]:
-        start = itertools.count(1)
         offset = 0
 
         def number(item: Any) -> Any:
@@ -110,7 +113,6 @@ class MovementCheck(Check):
                 count = torch.Size(item.shape).numel()
                 elements = torch.arange(offset + 1, offset + count + 1, dtype=torch.double).reshape(item.shape)
                 offset += count
-                next(start)
                 return elements if survivors is None else _cut(elements, survivors.of_value(item))
             if isinstance(item, Tensor):
                 return item
@@ -128,6 +130,18 @@ class MovementCheck(Check):
         except (RuntimeError, ValueError, IndexError, TypeError, ZeroDivisionError):
             return False
         return len(found) == len(expected) and all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+    def mend(self) -> bool:
+        """Pieces of one tensor lose the same; a size taken from another tensor ties the result to that tensor."""
+        book, results = self.recording.book, self.movement.results
+        before = book.num_ties
+        for other in results[1:]:
+            if other.shape == results[0].shape:
+                _tie_layers(book, [(results[0], axis, other, axis) for axis in range(len(other.shape))], self.reason)
+        sizes = [item for item in leaves_of(self.movement.arguments) if isinstance(item, AxisSize | Attribute | Operation | int)]
+        if len(results) == 1 and len(sizes) == len(results[0].shape):
+            _tie_layers(book, [(results[0], axis, size.value, size.axis) for axis, size in enumerate(sizes) if isinstance(size, AxisSize)], self.reason)
+        return book.num_ties > before
 
     def wanted(self, survivors: Survivors) -> set[int]:
         """Any size that a result has after the cut."""
@@ -186,6 +200,16 @@ def _cut(tensor: Tensor, alive: list[Tensor | None]) -> Tensor:
         if here is not None:
             tensor = tensor.index_select(axis, here.nonzero().flatten())
     return tensor
+
+
+def _tie_layers(book: LabelBook, pairs: list[tuple[Value, int, Value, int]], reason: str) -> None:
+    """Tie the labels of two tensors along one axis of each, where both vary along it alone and are as long."""
+    for left, left_axis, right, right_axis in pairs:
+        if left.shape[left_axis] != right.shape[right_axis]:
+            continue
+        for mine in (layer for layer in left.layers if layer.varying == (left_axis,)):
+            for other in (layer for layer in right.layers if layer.varying == (right_axis,)):
+                book.tie(mine.ids.flatten(), other.ids.flatten(), reason)
 
 
 def checks_of(recording: Recording) -> list[Check]:

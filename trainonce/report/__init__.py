@@ -1,0 +1,1 @@
+"""What was found and what happened, for people and for machines."""

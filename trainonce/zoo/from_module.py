@@ -1,0 +1,69 @@
+"""The user's own models: takes `module.path:callable`, imports it from the current directory and calls it without arguments."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from trainonce.channels import Example
+from trainonce.zoo.sources import Source, UnknownModel, refuse_name
+
+
+def build_model(source: str, example: Example | None) -> Source:
+    """What the callable returns, in eval mode, with the example that the user gave."""
+    path, _, name = source.partition(":")
+    with _current_directory_first():
+        found: Any = _import(path)
+        for part in name.split("."):
+            if not hasattr(found, part):
+                raise refuse_name(source, (known for known in dir(found) if not known.startswith("_")))
+            found = getattr(found, part)
+        if not callable(found):
+            raise UnknownModel(f"{source} is a {type(found).__name__}, not something to call. Name a function or class that gives the model.")
+        model = _call(source, found)
+    if not isinstance(model, nn.Module):
+        raise UnknownModel(f"{source} gave a {type(model).__name__}. It must return an nn.Module when called without arguments.")
+    if example is None:
+        raise UnknownModel(f"{source} comes without an example. Give the shape it takes, such as --input 1x3x224x224.")
+    return Source(name=source, model=model.eval(), example=example)
+
+
+@contextmanager
+def _current_directory_first() -> Iterator[None]:
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
+def _import(path: str) -> ModuleType:
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        missing = error.name or path
+        if path == missing or path.startswith(f"{missing}."):
+            raise UnknownModel(f"there is no module {missing!r} here. Run from the folder that holds it, or install it.") from None
+        raise UnknownModel(f"module {path!r} imports {missing!r}, which is not installed. Install it, then try again.") from None
+    except Exception as error:
+        raise UnknownModel(f"module {path!r} can't be imported ({_in_one_line(error)}). Mend it, then try again.") from error
+
+
+def _call(source: str, builder: Any) -> Any:
+    try:
+        return builder()
+    except Exception as error:
+        raise UnknownModel(f"{source}() fails ({_in_one_line(error)}). It must give the model when called without arguments.") from error
+
+
+def _in_one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

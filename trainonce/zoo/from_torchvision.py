@@ -1,0 +1,69 @@
+"""Models of torchvision: takes a name of `torchvision.models.list_models()`, gives the model and an image, clip or pair."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from typing import Any
+
+import torchvision
+from torch import nn
+
+from trainonce.channels import Example
+from trainonce.zoo.inputs import draw_image
+from trainonce.zoo.sources import Source, UnknownModel, refuse_name
+
+_IMAGE_SIZES = {"inception_v3": 299, "ssd300_vgg16": 300, "ssdlite320_mobilenet_v3_large": 320}
+_CLIP_SHAPES = {
+    # These pool or add positions over a fixed clip; the other video models take any.
+    "s3d": (3, 16, 224, 224),
+    "mvit_v1_b": (3, 16, 224, 224),
+    "mvit_v2_s": (3, 16, 224, 224),
+}
+_DETECTION_SIZE = 320
+
+
+def build_model(name: str) -> Source:
+    """A model of torchvision with random weights, and an example of the size it is made for."""
+    source = f"torchvision:{name}"
+    if name not in torchvision.models.list_models():
+        raise refuse_name(source, torchvision.models.list_models())
+    if name.startswith("quantized_"):
+        raise UnknownModel(
+            f"{source} is made for int8 weights, which can't be trained and so are not pruned. Use torchvision:{name.removeprefix('quantized_')}."
+        )
+    with warnings.catch_warnings():
+        # googlenet and inception_v3 announce a default that will change; it doesn't matter here.
+        warnings.simplefilter("ignore", FutureWarning)
+        model = torchvision.models.get_model(name, **_settings(name))
+    return Source(name=source, model=model.eval(), example=_example(name, model))
+
+
+def _settings(name: str) -> dict[str, Any]:
+    builder = torchvision.models.get_model_builder(name)
+    settings: dict[str, Any] = {"weights": None}
+    if "weights_backbone" in inspect.signature(builder).parameters:
+        settings["weights_backbone"] = None
+    if _kind(name) == "detection" and not name.startswith("ssd"):
+        # By default images are scaled up to 800 pixels: the same channels at six times the seconds.
+        settings |= {"min_size": _DETECTION_SIZE, "max_size": _DETECTION_SIZE}
+    return settings
+
+
+def _example(name: str, model: nn.Module) -> Example:
+    kind = _kind(name)
+    size = _IMAGE_SIZES.get(name, _DETECTION_SIZE if kind == "detection" else 224)
+    if kind == "detection":
+        return ([draw_image(3, size, size).sigmoid()],)
+    if kind == "optical_flow":
+        # The smallest pair whose correlation pyramid still has four levels.
+        first, second = draw_image(2, 1, 3, 128, 128).sigmoid() * 2 - 1
+        return first, second
+    if kind == "video":
+        return draw_image(1, *_CLIP_SHAPES.get(name, (3, 8, 112, 112)))
+    return draw_image(1, 3, getattr(model, "image_size", size), getattr(model, "image_size", size))
+
+
+def _kind(name: str) -> str:
+    """`detection`, `segmentation`, `video`, `optical_flow`, or the file's own name for classification."""
+    return torchvision.models.get_model_builder(name).__module__.split(".")[2]

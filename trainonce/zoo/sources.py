@@ -1,0 +1,67 @@
+"""Where models come from: takes `torchvision:resnet50`, `timm:NAME`, `transformers:CLASS` or `module.path:callable`.
+
+Gives a `Source`: a freshly built model in eval mode, with random weights, and an example that it accepts.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from torch import nn
+
+from trainonce.channels import Example
+from trainonce.zoo.inputs import parse_inputs
+
+LIBRARIES = ("torchvision", "timm", "transformers")
+"""Each has a module `from_NAME` beside this one, with a function `build_model(name) -> Source`."""
+
+
+class UnknownModel(ValueError):
+    """A source that names no model, or one that can't be pruned."""
+
+
+class MissingPackage(ImportError):
+    """A source whose library is not installed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """A model and what it is called with."""
+
+    name: str
+    """As the user wrote it, such as `timm:convnext_tiny`."""
+
+    model: nn.Module
+    example: Example
+
+
+def build(source: str, inputs: Sequence[str] = ()) -> Source:
+    """The model that `source` names; `inputs` such as `1x3x224x224` replace the example it would get.
+
+    build("torchvision:resnet50")
+    build("my_package.models:build", ["1x3x224x224", "1x16:int"])
+    """
+    library, colon, name = source.partition(":")
+    if not (library and colon and name):
+        raise UnknownModel(f"{source!r} names no model. Write it as torchvision:NAME, timm:NAME, transformers:CLASS or module.path:callable.")
+    example = parse_inputs(inputs) if inputs else None
+    if library not in LIBRARIES:
+        from_module = importlib.import_module("trainonce.zoo.from_module")
+        return from_module.build_model(source, example)
+    if importlib.util.find_spec(library) is None:
+        raise MissingPackage(f"{source} needs the package {library}. Install it with: pip install 'trainonce[zoo]'")
+    found = importlib.import_module(f"trainonce.zoo.from_{library}").build_model(name)
+    return found if example is None else replace(found, example=example)
+
+
+def refuse_name(source: str, known: Iterable[str]) -> UnknownModel:
+    """The error for a name that isn't among the `known` ones, with those that look most like it."""
+    library, _, name = source.partition(":")
+    by_small_letters = {candidate.lower(): candidate for candidate in known}
+    near = difflib.get_close_matches(name.lower(), by_small_letters, n=3, cutoff=0.5)
+    advice = f"Near to it: {', '.join(by_small_letters[match] for match in near)}." if near else "No name comes near to it."
+    return UnknownModel(f"{library} has no model {name!r}. {advice}")
