@@ -38,6 +38,9 @@ def _alive(partition: Partition, masks: Mapping[str, Tensor]) -> Tensor:
     known = {group.name for group in partition.groups}
     if unknown := set(masks) - known:
         raise ValueError(f"there is no group {min(unknown)!r} in {partition.model}. Take the names from partition.groups.")
+    for group in partition.groups:
+        if group.name in masks and masks[group.name].shape != (group.num_channels,):
+            raise ValueError(f"group {group.name!r} has {group.num_channels} channels, its mask has shape {tuple(masks[group.name].shape)}. Give one entry per channel.")
     # float64 counts multiply-adds exactly up to 2^53.
     parts = [masks[group.name].double() if group.name in masks else torch.ones(group.num_channels, dtype=torch.double) for group in partition.groups]
     return torch.cat([*parts, torch.ones(1, dtype=torch.double)])

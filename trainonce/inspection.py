@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_map_only
 
 from trainonce import proof
 from trainonce.channels import Example, Partition, Plan, WrongPlan, output_tensors, run_model
-from trainonce.surgery import apply_plan, check_fits, silence, snapshot
+from trainonce.surgery import apply_plan, check_fits, check_owned, silence, snapshot
 from trainonce.tracing import contraction, movement, normalization  # noqa: F401 - registers the rules
 from trainonce.tracing.partition import build_partition, keep_contradicted, keep_matching, parameter_order, random_masks
 from trainonce.tracing.record import Recording, record
@@ -53,6 +53,8 @@ def cut(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer | None
     If it can't, WrongPlan is raised and everything is as before.
     """
     tensors = check_fits(model, plan)
+    if optimizer is not None:
+        check_owned(optimizer, model)
     restore = snapshot(model, optimizer)
     try:
         with proof.modes_kept(model):
@@ -91,6 +93,8 @@ def _prove_backward(model: nn.Module, example: Example) -> None:
     saved = [(parameter, parameter.grad) for parameter in model.parameters()]
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     try:
+        for parameter, _ in saved:
+            parameter.grad = None
         with torch.enable_grad():
             outputs = [tensor for tensor in output_tensors(run_model(model, example)) if tensor.requires_grad and tensor.is_floating_point()]
             if outputs:
@@ -163,7 +167,7 @@ def _proven_partition(model: nn.Module, recording: Recording, example: Example) 
 
 def _unproven(model: nn.Module, partition: Partition, dtypes: list[torch.dtype | None]) -> dict[str, str]:
     """The groups that fail the proof in the best precision that the model runs in, with the reason."""
-    masks = random_masks(partition.groups, 3)
+    masks = random_masks(partition.groups, 4)
     idle = None
     for dtype in dtypes:
 

@@ -74,6 +74,13 @@ def check_fits(model: nn.Module, plan: Plan) -> dict[str, Tensor]:
     return tensors
 
 
+def check_owned(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
+    """Refuse an optimizer that trains none of the model's parameters."""
+    own = {id(parameter) for parameter in model.parameters()}
+    if not any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
+        raise WrongPlan(f"this {type(optimizer).__name__} trains none of the model's parameters. Give the optimizer that trains this model, or none.")
+
+
 def _check_cuts(model: nn.Module, plan: Plan) -> None:
     for cut in plan.cuts:
         shape = plan.shapes.get(cut.tensor)
@@ -117,8 +124,9 @@ def _narrowed(tensor: Tensor, cuts: Iterable[tuple[int, tuple[int, ...]]]) -> Te
 
 def _narrow_state(state: dict[str, Any], shape: torch.Size, cuts: list[tuple[int, tuple[int, ...]]]) -> None:
     for key, item in state.items():
-        if isinstance(item, Tensor) and item.shape == shape:
-            state[key] = _narrowed(item, cuts)
+        # Factored state (Adafactor) has size 1 on the axes that it averages over.
+        if isinstance(item, Tensor) and item.dim() == len(shape) > 0 and all(a in (1, b) for a, b in zip(item.shape, shape, strict=True)):
+            state[key] = _narrowed(item, [(axis, kept) for axis, kept in cuts if item.shape[axis] == shape[axis]])
 
 
 SIZES: Mapping[type[nn.Module], tuple[tuple[str, Callable[[Any], int]], ...]] = {

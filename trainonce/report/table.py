@@ -38,9 +38,14 @@ def summarise(partition: Partition) -> list[str]:
         f"{_in_units(macs)} multiply-adds, {_in_units(partition.num_parameters)} parameters",
         f"{_percent(prunable, macs)} of the FLOPs can be cut ({len(partition.prunable_groups)} of {len(partition.groups)} groups)",
     ]
-    reasons = Counter(_without_modules(group.kept_because) for group in partition.groups if group.kept_because)
+    reasons = Counter(generalise_reason(group.kept_because) for group in partition.groups if group.kept_because)
     lines += [f"kept {count}x: {reason}" for reason, count in reasons.most_common()]
     return lines + [f"note: {note}" for note in partition.notes]
+
+
+def generalise_reason(reason: str) -> str:
+    """The reason with the modules' names left out, so that the same reason in ten blocks counts ten times."""
+    return _MODULE_NAME.sub("", reason)
 
 
 def as_json(partition: Partition) -> str:
@@ -79,11 +84,6 @@ def _row(partition: Partition, group: ChannelGroup, share: Share) -> tuple[Text,
         Text(_percent(share.macs, partition.macs)),
         verdict,
     )
-
-
-def _without_modules(reason: str) -> str:
-    """The reason with the modules' names left out, so that the same reason in ten blocks counts ten times."""
-    return _MODULE_NAME.sub("", reason)
 
 
 def _percent(part: int, whole: int) -> str:

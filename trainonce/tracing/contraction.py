@@ -171,7 +171,7 @@ def _added(call: Call, layers: Layers, bias: Any, num_axes: int, scale: Any = 1)
         current = call.book.tie_along(layer, filled, reason) if filled else layer
         if current is None:
             continue
-        silent = current.ids > 0 if partners else current.ids < 0
+        silent = (current.ids > 0) & bool(partners)
         for term in partners:
             call.book.tie(current.ids, term.ids, reason)
             silent = silent & (term.ids > 0)

@@ -41,6 +41,12 @@ def permuted(call: Call) -> Layers:
     return _moved(call, call.layers(call.args[0]), lambda ids: call.operator(ids, *call.args[1:], **call.kwargs))
 
 
+@rule(aten.transpose_, aten.t_, moves_data=True)
+def permuted_in_place(call: Call) -> Layers:
+    """As `permuted`, on the tensor itself."""
+    return _moved(call, call.layers(call.args[0]), lambda ids: call.operator(ids.clone(), *call.args[1:]))
+
+
 @rule(aten.unsqueeze, moves_data=True)
 def unsqueezed(call: Call) -> Layers:
     """Labels with one axis more."""
@@ -59,9 +65,18 @@ def squeezed(call: Call) -> Layers:
 
 @rule(aten.expand, moves_data=True)
 def expanded(call: Call) -> Layers:
-    """Labels do not vary along axes made by expansion."""
-    missing = call.result.dim() - call.args[0].dim()
-    return _moved(call, call.layers(call.args[0]), lambda ids: ids.reshape((1,) * missing + tuple(ids.shape)))
+    """Axes made by expansion hold one thing many times: they get labels of their own, to be tied to what they meet."""
+    old, new = call.args[0], call.result
+    missing = new.dim() - old.dim()
+    layers = _moved(call, call.layers(old), lambda ids: ids.reshape((1,) * missing + tuple(ids.shape)))
+    grown = [axis for axis, size in enumerate(new.shape) if size > 1 and (axis < missing or old.shape[axis - missing] == 1)]
+    return (*layers, *(fresh_layer(call, axis) for axis in grown))
+
+
+def fresh_layer(call: Call, axis: int) -> Layer:
+    """New labels along one axis of the result: aligned with whatever it will meet, but not silent."""
+    size = call.result.shape[axis]
+    return Layer(-call.book.fresh(size).reshape([size if other == axis else 1 for other in range(call.result.dim())]))
 
 
 @rule(aten.slice.Tensor, aten.flip, aten.roll, moves_data=True)

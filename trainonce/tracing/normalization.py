@@ -243,4 +243,4 @@ def gated_linear_unit(call: Call) -> Layers:
     return tuple(results)
 
 
-rule(aten._prelu_kernel)(pointwise)
+rule(aten._prelu_kernel, aten.hardswish, aten.hardswish_)(pointwise)

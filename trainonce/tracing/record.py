@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,12 +21,16 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from trainonce.channels import Example, output_tensors, run_model
-from trainonce.tracing.expressions import Attribute, AxisSize, Ledger, TracedInt, leaves_of, map_leaves, source_of
+from trainonce.tracing.expressions import Attribute, AxisSize, Ledger, Operation, TracedInt, leaves_of, map_leaves, source_of
 from trainonce.tracing.labels import LabelBook, Layer, Slot, Value
 from trainonce.tracing.rules import MOVEMENT, Call, apply_rule
 
 OPAQUE = {torch.nn.functional.multi_head_attention_forward}
 """Functions that compute sizes inside from arguments they check against each other."""
+
+RECURRENT = {torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu}
+
+CREATION = set("zeros ones empty rand randn new_zeros new_ones new_empty".split())
 
 SIZE_FREE = set("to float half double type type_as contiguous clone detach permute transpose unsqueeze swapaxes movedim flip cat concat stack __get__".split())
 """Calls that move data without naming any size: a cut can't upset them."""
@@ -62,6 +66,7 @@ class Demand:
     where: str
     source: Any
     layer: Layer
+    what: str
 
 
 @dataclass(eq=False)
@@ -173,7 +178,7 @@ class Tracer:
             return
         _, args, kwargs = self.call
         number = args[position] if position < len(args) else kwargs.get(keyword)
-        self.recording.demands.append(Demand(self.where(), source_of(number), layer))
+        self.recording.demands.append(Demand(self.where(), source_of(number), layer, "the number of groups"))
 
     @property
     def is_opaque(self) -> bool:
@@ -188,12 +193,30 @@ class Tracer:
         self.aliases[tensor.untyped_storage()._cdata].append(weakref.ref(tensor))
         self.recording.spread += [layer for layer in value.layers if len(layer.varying) > 1]
 
+    def _only_less_silent(self, old: Value, new: Value, others: list[Tensor]) -> bool:
+        """If the labels are the same as before, tell the other views which of them are no longer silent."""
+        if len(old.layers) != len(new.layers):
+            return False
+        pairs = [(self.book.roots(a.ids), self.book.roots(b.ids)) for a, b in zip(old.layers, new.layers, strict=True)]
+        if not all(torch.equal(a.abs(), b.abs()) for a, b in pairs):
+            return False
+        loud = torch.unique(torch.cat([-b[(b < 0) & (a > 0)].flatten() for a, b in pairs]))
+        for other in others if loud.numel() else ():
+            known = self.values.get(other)
+            if known is not None:
+                layers = [layer.with_ids(torch.where(torch.isin(self.book.roots(layer.ids).abs(), loud), -layer.ids.abs(), layer.ids)) for layer in known.layers]
+                self.values[other] = Value(known.shape, tuple(layers), known.is_weight)
+        return True
+
     def overwrite(self, tensor: Tensor, value: Value, operator_name: str) -> None:
         """Attach new labels to a tensor changed in place; what else looks at its memory must not be misled."""
         old = self.values.get(tensor)
-        others = [other for ref in self.aliases[tensor.untyped_storage()._cdata] if (other := ref()) is not None and other is not tensor]
         labelled = value.layers or (old is not None and old.layers)
-        if others and labelled and not (old is not None and _same_labels(self.book, old, value)):
+        family = self.aliases[tensor.untyped_storage()._cdata] if labelled else ()
+        others = [other for ref in family if (other := ref()) is not None and other is not tensor and _overlap(tensor, other)]
+        if others and labelled and old is not None and self._only_less_silent(old, value, others):
+            pass
+        elif others and labelled:
             reason = f"{operator_name} in {self.where() or 'the model'} changes it in place through a view"
             for layer in (*value.layers, *(old.layers if old is not None else ())):
                 self.book.keep(layer.ids, reason)
@@ -203,10 +226,11 @@ class Tracer:
         self.values[tensor] = value
 
 
-def _same_labels(book: LabelBook, old: Value, new: Value) -> bool:
-    if len(old.layers) != len(new.layers):
-        return False
-    return all(torch.equal(book.compress(a.ids), book.compress(b.ids)) for a, b in zip(old.layers, new.layers, strict=True))
+def _overlap(left: Tensor, right: Tensor) -> bool:
+    """Whether two views of the same memory share an element."""
+    touched = torch.zeros(left.untyped_storage().nbytes() // left.element_size(), dtype=torch.bool)
+    touched.as_strided(left.shape, left.stride(), left.storage_offset()).fill_(True)
+    return bool(touched.as_strided(right.shape, right.stride(), right.storage_offset()).any())
 
 
 class _OperatorMode(TorchDispatchMode):
@@ -240,9 +264,13 @@ class _CallMode(TorchFunctionMode):
         tracer.only_movement = True
         tracer.call = (func, args, kwargs)
         before = map_leaves(lambda item: (tracer.value(item) or item) if isinstance(item, Tensor) else source_of(item), (args, kwargs))
-        result = func(*args, **kwargs)
+        # The fused recurrent kernels hide the products that the layers are made of.
+        with _without_fused_kernels() if func in RECURRENT else nullcontext():
+            result = func(*args, **kwargs)
         tracer.call = None
-        if tracer.only_movement:
+        if getattr(func, "__name__", "") in CREATION and isinstance(result, Tensor):
+            self._note_creation(func.__name__, before, result)
+        elif tracer.only_movement:
             self._note_movement(func, before, result)
         return result
 
@@ -255,6 +283,20 @@ class _CallMode(TorchFunctionMode):
             return TracedInt(size, AxisSize(value, int(axis) % len(value.shape)), self.tracer.ledger)
         return torch.Size([TracedInt(length, AxisSize(value, axis), self.tracer.ledger) for axis, length in enumerate(size)])
 
+    def _note_creation(self, name: str, before: Any, result: Tensor) -> None:
+        """A tensor made with sizes of other things gets labels of its own, to be tied to what it meets."""
+        sizes = [item for item in leaves_of(before) if isinstance(item, int | Attribute | AxisSize | Operation) and not isinstance(item, bool)]
+        if len(sizes) < result.dim() or all(isinstance(item, int) for item in sizes):
+            return
+        layers = []
+        for axis, source in enumerate(sizes[: result.dim()]):
+            if isinstance(source, int) or result.shape[axis] < 2:
+                continue
+            ids = self.tracer.book.fresh(result.shape[axis]).reshape([-1 if other == axis else 1 for other in range(result.dim())])
+            layers.append(Layer(ids if name.endswith("zeros") else -ids))
+            self.tracer.recording.demands.append(Demand(self.tracer.where(), source, layers[-1], "the size of a new tensor"))
+        self.tracer.remember(result, Value(tuple(result.shape), tuple(layers), is_weight=False))
+
     def _note_movement(self, func: Any, before: Any, result: Any) -> None:
         tracer = self.tracer
         if getattr(func, "__name__", "") in SIZE_FREE or not any(isinstance(item, Value) and item.layers for item in leaves_of(before)):
@@ -263,6 +305,17 @@ class _CallMode(TorchFunctionMode):
         if not results or any(value is None for value in results):
             return
         tracer.recording.movements.append(Movement(tracer.where(), func, before, tuple(value for value in results if value is not None)))
+
+
+@contextmanager
+def _without_fused_kernels() -> Iterator[None]:
+    # torch.backends.mkldnn.flags warns about devices that aren't there.
+    enabled = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(enabled)
 
 
 @contextmanager

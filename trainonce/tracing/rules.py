@@ -113,14 +113,14 @@ def apply_rule(call: Call) -> None:
     """Give the results of a call their labels."""
     values = [call.value(tensor) for tensor in call.tensors]
     known = [value for value in values if value is not None]
-    if not known:
+    if not known and call.operator is not aten.expand.default:
         return
     is_weight = all(value.is_weight for value in known)
     results = [item for item in tree_leaves(call.result) if isinstance(item, Tensor)]
     if is_weight and call.operator not in MOVEMENT and not any(layer.origins - call.tracer.buffers for value in known for layer in value.layers):
         # Tables computed from buffers (rotary frequencies) are constants: their channels are nobody's.
         layers = ()
-    elif any(value.layers for value in known):
+    elif any(value.layers for value in known) or call.operator is aten.expand.default:
         layers = _find_rule(call)(call)
     else:
         layers = _unlabelled_cost(call)

@@ -79,6 +79,10 @@ class Check:
         """Whether it holds under the cut with these attributes changed."""
         raise AssertionError("each kind of check has its own way")
 
+    def guess(self, survivors: Survivors) -> Assignment:
+        """The likeliest change, tried first."""
+        return {}
+
     def mend(self) -> bool:
         """Tie channels so that the check can hold; False if there is no way."""
         return False
@@ -98,11 +102,11 @@ class MovementCheck(Check):
     def __init__(self, recording: Recording, movement: Movement) -> None:
         """Replays one recorded call."""
         self.movement = movement
-        inputs = [item for item in leaves_of(movement.arguments) if isinstance(item, Value)]
+        touched = [item for item in leaves_of(movement.arguments) if isinstance(item, Value)] + list(movement.results)
         sources = [item for item in leaves_of(movement.arguments) if not isinstance(item, Value | Tensor)]
         name = getattr(movement.function, "__name__", "a call").strip("_")
         reason = f"{name} in {movement.where or 'the model'} takes a size that doesn't follow the cut"
-        super().__init__(recording, movement.where, sources, [layer for value in inputs for layer in value.layers], reason)
+        super().__init__(recording, movement.where, sources, [layer for value in touched for layer in value.layers], reason)
 
     def _run(self, survivors: Survivors | None, changed: Assignment) -> list[Tensor]:
         offset = 0
@@ -131,6 +135,21 @@ class MovementCheck(Check):
             return False
         return len(found) == len(expected) and all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
+    @property
+    def _sizes(self) -> list[Any]:
+        """The integers of the call, in order, as sources."""
+        return [item for item in leaves_of(self.movement.arguments) if isinstance(item, AxisSize | Attribute | Operation | int)]
+
+    def guess(self, survivors: Survivors) -> Assignment:
+        """One size per axis of the result (view), or one per piece (split)."""
+        results, sizes = self.movement.results, self._sizes
+        if len(results) == 1 and len(sizes) == len(results[0].shape):
+            wanted = [survivors.size(AxisSize(results[0], axis)) for axis in range(len(sizes))]
+        else:
+            axis = next((axis for value in results for axis, alive in enumerate(survivors.of_value(value)) if alive is not None), 0)
+            wanted = [survivors.size(AxisSize(value, axis)) for value in results]
+        return {size: number for size, number in zip(sizes, wanted, strict=False) if isinstance(size, Attribute)}
+
     def mend(self) -> bool:
         """Pieces of one tensor lose the same; a size taken from another tensor ties the result to that tensor."""
         book, results = self.recording.book, self.movement.results
@@ -138,7 +157,7 @@ class MovementCheck(Check):
         for other in results[1:]:
             if other.shape == results[0].shape:
                 _tie_layers(book, [(results[0], axis, other, axis) for axis in range(len(other.shape))], self.reason)
-        sizes = [item for item in leaves_of(self.movement.arguments) if isinstance(item, AxisSize | Attribute | Operation | int)]
+        sizes = self._sizes
         if len(results) == 1 and len(sizes) == len(results[0].shape):
             _tie_layers(book, [(results[0], axis, size.value, size.axis) for axis, size in enumerate(sizes) if isinstance(size, AxisSize)], self.reason)
         return book.num_ties > before
@@ -153,7 +172,7 @@ class DemandCheck(Check):
 
     def __init__(self, recording: Recording, demand: Demand) -> None:
         """For one recorded demand."""
-        super().__init__(recording, demand.where, [demand.source], [demand.layer], f"the number of groups in {demand.where or 'the model'} doesn't follow the cut")
+        super().__init__(recording, demand.where, [demand.source], [demand.layer], f"{demand.what} in {demand.where or 'the model'} doesn't follow the cut")
         self.demand = demand
 
     def holds(self, survivors: Survivors, changed: Assignment) -> bool:
@@ -243,6 +262,7 @@ def solve(checks: list[Check], survivors: Survivors) -> tuple[Assignment, list[C
 def _attempts(check: Check, survivors: Survivors, changed: Assignment) -> Iterator[Assignment]:
     sizes = sorted(check.wanted(survivors))
     free = [attribute for attribute in check.attributes if attribute not in changed]
+    yield changed | {attribute: number for attribute, number in check.guess(survivors).items() if attribute in free}
     for count in (1, 2):
         for chosen in itertools.combinations(free[:6], count):
             for numbers in itertools.product(sizes, repeat=count):

@@ -1,0 +1,45 @@
+"""Small nets with one structural pattern each, in a registry that the tests run through."""
+
+from graphs import (
+    activation,
+    algebra,
+    attention,
+    concat,
+    convolution,
+    embedding,
+    flow,
+    gating,
+    heads,
+    interface,
+    mutation,
+    normalisation,
+    projection,
+    recurrent,
+    residual,
+    shuffle,
+    sizes,
+)
+from graphs.registry import GRAPHS, Graph, graph
+
+__all__ = [
+    "GRAPHS",
+    "Graph",
+    "activation",
+    "algebra",
+    "attention",
+    "concat",
+    "convolution",
+    "embedding",
+    "flow",
+    "gating",
+    "graph",
+    "heads",
+    "interface",
+    "mutation",
+    "normalisation",
+    "projection",
+    "recurrent",
+    "residual",
+    "shuffle",
+    "sizes",
+]

@@ -1,0 +1,216 @@
+"""The rules of the house: layers, line budgets, what may be imported, what may never be called."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "trainonce"
+
+LAYERS = (
+    ("channels",),
+    ("tracing", "cost", "controller", "gates", "proximal", "schedule", "surgery", "distributed"),
+    ("proof",),
+    ("inspection",),
+    ("pruner", "artifact", "checkpoint", "report"),
+    ("training", "integrations", "data", "zoo"),
+    ("recipes",),
+    ("cli",),
+    ("__main__",),
+)
+HEIGHT = {name: level for level, names in enumerate(LAYERS) for name in names}
+CORE = {"torch", "safetensors", "trainonce"} | sys.stdlib_module_names
+ROOMS_WITH_TABLES = {"report", "cli"}
+
+MAX_FILE_LINES = 300
+MAX_FUNCTION_LINES = 60
+NAMES_WITHOUT_MEANING = {"utils", "helpers", "misc", "common", "base"}
+
+UNPICKLERS = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+LOADERS = {"torch.load", "torch.jit.load", "torch.export.load", "torch.distributed.checkpoint.load"}
+
+
+def room(path: Path, root: Path) -> str:
+    return path.relative_to(root).parts[0].removesuffix(".py")
+
+
+def imported_names(source: str) -> Iterator[str]:
+    """Every dotted name that an import statement mentions: `from a.b import c` gives `a.b.c`."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def check_layering(root: Path) -> list[str]:
+    wrong = []
+    for path in sorted(root.rglob("*.py")):
+        here = room(path, root)
+        if here == "__init__":
+            continue
+        if here not in HEIGHT:
+            wrong.append(f"{path.relative_to(root)} has no layer; give it one in LAYERS")
+            continue
+        names = [name.split(".") for name in imported_names(path.read_text())]
+        for there in sorted({parts[1] for parts in names if parts[0] == "trainonce" and len(parts) > 1} - {here}):
+            if there not in HEIGHT:
+                wrong.append(f"{path.relative_to(root)} may not import trainonce.{there}: import from the module that defines it")
+            elif HEIGHT[there] >= HEIGHT[here]:
+                wrong.append(f"{path.relative_to(root)} may not import trainonce.{there}")
+    return wrong
+
+
+def check_dependencies(root: Path) -> list[str]:
+    wrong = []
+    for path in sorted(root.rglob("*.py")):
+        here = room(path, root)
+        in_core = HEIGHT.get(here, 0) < HEIGHT["training"]
+        for package in sorted({name.split(".")[0] for name in imported_names(path.read_text())}):
+            allowed = not in_core or here == "report" or package in CORE
+            if package == "rich":
+                allowed = here in ROOMS_WITH_TABLES
+            if not allowed:
+                wrong.append(f"{path.relative_to(root)} may not import {package}")
+    return wrong
+
+
+def check_budgets(root: Path) -> list[str]:
+    wrong = []
+    for path in sorted(root.rglob("*.py")):
+        source = path.read_text()
+        num_lines = len(source.splitlines())
+        if num_lines > MAX_FILE_LINES:
+            wrong.append(f"{path.relative_to(root)} has {num_lines} lines, the budget is {MAX_FILE_LINES}")
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                num_lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if num_lines > MAX_FUNCTION_LINES:
+                    wrong.append(f"{path.relative_to(root)}: {node.name} has {num_lines} lines, the budget is {MAX_FUNCTION_LINES}")
+    return wrong
+
+
+def dangerous_calls(source: str) -> list[str]:
+    """What could run code that was read from a file, as `line: what`."""
+    tree = ast.parse(source)
+    wrong = [f"imports {name}" for name in imported_names(source) if name.split(".")[0] in UNPICKLERS or name in LOADERS]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in {"eval", "exec", "__import__"}:
+            wrong.append(f"{node.lineno}: {node.id}")
+        elif isinstance(node, ast.Attribute) and ast.unparse(node) in LOADERS:
+            wrong.append(f"{node.lineno}: {ast.unparse(node)}")
+        elif isinstance(node, ast.keyword) and node.arg == "weights_only" and ast.unparse(node.value) != "True":
+            wrong.append(f"{node.value.lineno}: weights_only={ast.unparse(node.value)}")
+        elif isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
+            wrong.append(f"{node.value.lineno}: allow_pickle={ast.unparse(node.value)}")
+    return wrong
+
+
+def write(root: Path, name: str, source: str) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(source)
+
+
+def test_modules_import_only_from_below():
+    assert check_layering(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("channels.py", "from trainonce.cost import macs"),
+        ("surgery.py", "import trainonce.tracing.record"),
+        ("surgery.py", "from trainonce import cost"),
+        ("cost.py", "def late():\n    from trainonce.surgery import cut"),
+        ("inspection.py", "from trainonce.artifact import save"),
+        ("artifact.py", "from trainonce.report.table import show"),
+        ("tracing/rules.py", "from trainonce.inspection import inspect"),
+        ("surgery.py", "from trainonce import cut"),
+        ("novelty.py", "import torch"),
+    ],
+)
+def test_an_upward_or_sideways_import_is_found(tmp_path: Path, name: str, source: str):
+    write(tmp_path, name, source)
+    assert len(check_layering(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("surgery.py", "from trainonce.channels import Plan"),
+        ("tracing/rules.py", "from trainonce.tracing.labels import join"),
+        ("inspection.py", "from trainonce.tracing import record\nfrom trainonce.surgery import cut"),
+        ("artifact.py", "from trainonce.inspection import inspect"),
+        ("__init__.py", "from trainonce.cli import main"),
+    ],
+)
+def test_a_downward_import_is_allowed(tmp_path: Path, name: str, source: str):
+    write(tmp_path, name, source)
+    assert check_layering(tmp_path) == []
+
+
+def test_the_core_needs_torch_and_safetensors_only():
+    assert check_dependencies(ROOT) == []
+
+
+@pytest.mark.parametrize("source", ["import numpy", "from rich.table import Table", "def late():\n    import timm"])
+def test_a_heavy_import_in_the_core_is_found(tmp_path: Path, source: str):
+    write(tmp_path, "surgery.py", source)
+    assert len(check_dependencies(tmp_path)) == 1
+
+
+def test_files_and_functions_keep_their_budgets():
+    assert check_budgets(ROOT) == []
+
+
+def test_a_broken_budget_is_found(tmp_path: Path):
+    write(tmp_path, "long.py", "a = 1\n" * (MAX_FILE_LINES + 1))
+    write(tmp_path, "deep.py", "def deep():\n" + "    a = 1\n" * MAX_FUNCTION_LINES)
+    write(
+        tmp_path,
+        "just_right.py",
+        "def right():\n" + "    a = 1\n" * (MAX_FUNCTION_LINES - 1) + "a = 1\n" * (MAX_FILE_LINES - MAX_FUNCTION_LINES),
+    )
+    assert [message.split()[0].rstrip(":") for message in check_budgets(tmp_path)] == ["deep.py", "long.py"]
+
+
+def test_nothing_is_unpickled_or_evaluated():
+    assert {str(path): dangerous_calls(path.read_text()) for path in ROOT.rglob("*.py") if dangerous_calls(path.read_text())} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "from pickle import loads",
+        "import torch\ntorch.load('a')",
+        "from torch import load",
+        "import torch\nread = torch.load",
+        "import torch\ntorch.export.load('a')",
+        "eval('1')",
+        "run = exec",
+        "__import__('os')",
+        "read('a', weights_only=False)",
+        "read('a', weights_only=trusted)",
+        "numpy.load('a', allow_pickle=True)",
+    ],
+)
+def test_a_dangerous_call_is_found(source: str):
+    assert dangerous_calls(source) != []
+
+
+def test_a_model_may_be_put_into_eval_mode():
+    assert dangerous_calls("model.eval()\nread('a', weights_only=True)") == []
+
+
+def test_every_module_is_named_for_what_it_holds():
+    assert [str(path) for path in ROOT.rglob("*.py") if path.stem in NAMES_WITHOUT_MEANING] == []
+
+
+def test_sources_are_ascii():
+    folders = [ROOT, *(ROOT.parent / name for name in ("tests", "examples", "benchmarks"))]
+    assert [str(path) for folder in folders for path in folder.rglob("*.py") if not path.read_bytes().isascii()] == []
