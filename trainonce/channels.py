@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 PLAN_VERSION = 1
 
@@ -343,34 +343,3 @@ def _naturals(values: Sequence[Any]) -> tuple[int, ...]:
     if not isinstance(values, list):
         raise TypeError(f"expected a list, got {values!r}")
     return tuple(_natural(value) for value in values)
-
-
-def run_model(model: nn.Module, example: Example) -> Any:
-    """Call the model on an example: a tensor, a tuple of inputs, or a dict of keyword inputs."""
-    if isinstance(example, dict):
-        return model(**example)
-    if isinstance(example, tuple):
-        return model(*example)
-    return model(example)
-
-
-def output_tensors(outputs: Any) -> list[Tensor]:
-    """Every tensor in a model's output, looking into tuples, dicts, dataclasses and plain objects."""
-    found: list[Tensor] = []
-    seen: set[int] = set()
-    waiting = [outputs]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, Tensor):
-            found.append(item)
-            continue
-        if item is None or isinstance(item, str | int | float | bool | nn.Module) or id(item) in seen:
-            continue
-        seen.add(id(item))
-        if isinstance(item, dict):
-            waiting.extend(reversed(list(item.values())))
-        elif isinstance(item, tuple | list):
-            waiting.extend(reversed(item))
-        elif hasattr(item, "__dict__"):
-            waiting.extend(reversed(list(vars(item).values())))
-    return found

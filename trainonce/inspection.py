@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from trainonce import proof
-from trainonce.channels import Example, Partition, Plan, WrongPlan, output_tensors, run_model
+from trainonce.channels import Example, Partition, Plan, WrongPlan
+from trainonce.execution import output_tensors, run_model
 from trainonce.surgery import apply_plan, check_fits, check_owned, silence, snapshot
 from trainonce.tracing import contraction, movement, normalization  # noqa: F401 - registers the rules
 from trainonce.tracing.partition import build_partition, keep_contradicted, keep_matching, parameter_order, random_masks

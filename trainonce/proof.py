@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from trainonce.channels import Example, Plan, output_tensors, run_model
+from trainonce.channels import Example, Plan
+from trainonce.execution import output_tensors, run_model
 from trainonce.surgery import apply_plan, silence, snapshot
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 5e-2}

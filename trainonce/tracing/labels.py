@@ -27,6 +27,9 @@ class Layer:
     origins: frozenset[Slot] = frozenset()
     """Where the labels come from, as long as the tensor is computed from weights alone."""
 
+    is_repeat: bool = False
+    """Labels of an axis that holds one thing many times; they give way to any others on the same axis."""
+
     @property
     def varying(self) -> tuple[int, ...]:
         """The axes along which the labels differ."""

@@ -32,7 +32,9 @@ def reshaped(call: Call) -> Layers:
         # Splitting or joining labelled axes here would need sizes that only the function knows.
         torn = [layer for layer in layers if reshape_ids(layer.ids, old, new).squeeze().dim() != 1 or any(old[axis] not in new for axis in layer.varying)]
         call.keep(torn, f"{call.tracer.call[0].__name__} in {call.where} computes its head sizes from embed_dim")
-    return _moved(call, layers, lambda ids: call.book.compress(reshape_ids(ids, old, new)))
+    moved = _moved(call, layers, lambda ids: call.book.compress(reshape_ids(ids, old, new)))
+    firm = {axis for layer in moved if not layer.is_repeat for axis in layer.varying}
+    return tuple(layer for layer in moved if not (layer.is_repeat and firm & set(layer.varying)))
 
 
 @rule(aten.permute, aten.transpose.int, aten.t, aten.numpy_T, aten.movedim, moves_data=True)
@@ -76,7 +78,8 @@ def expanded(call: Call) -> Layers:
 def fresh_layer(call: Call, axis: int) -> Layer:
     """New labels along one axis of the result: aligned with whatever it will meet, but not silent."""
     size = call.result.shape[axis]
-    return Layer(-call.book.fresh(size).reshape([size if other == axis else 1 for other in range(call.result.dim())]))
+    ids = -call.book.fresh(size).reshape([size if other == axis else 1 for other in range(call.result.dim())])
+    return Layer(ids, is_repeat=True)
 
 
 @rule(aten.slice.Tensor, aten.flip, aten.roll, moves_data=True)

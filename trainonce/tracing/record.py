@@ -20,7 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from trainonce.channels import Example, output_tensors, run_model
+from trainonce.channels import Example
+from trainonce.execution import output_tensors, run_model
 from trainonce.tracing.expressions import Attribute, AxisSize, Ledger, Operation, TracedInt, leaves_of, map_leaves, source_of
 from trainonce.tracing.labels import LabelBook, Layer, Slot, Value
 from trainonce.tracing.rules import MOVEMENT, Call, apply_rule

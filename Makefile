@@ -1,0 +1,47 @@
+# Every target sets up .venv if it is not there and reuses it if it is.
+
+PYTHON ?= python3
+VENV ?= .venv
+WORKERS ?= 2
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PEERS_READY := $(VENV)/.peers-ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check coverage clean
+.DELETE_ON_ERROR:
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(READY) ## inspect ResNet-50, cut half of its channels, save and load the small model
+	$(BIN)/trainonce inspect torchvision:resnet50
+	$(BIN)/python examples/cut_resnet50.py
+
+# One thread per test process: the workers already fill the cores.
+test check: export OMP_NUM_THREADS ?= 1
+
+test: $(READY) ## run the tests
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+check: $(READY) ## everything CI runs: format, lint, types, layering, line budgets, documents, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+coverage: $(PEERS_READY) ## inspect and cut every model of the suites; writes benchmarks/results/coverage.md
+	$(BIN)/python -m benchmarks coverage
+
+clean: ## remove what was built; the environment stays
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[zoo,export,dev]'
+	@touch $@
+
+$(PEERS_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[peers]'
+	@touch $@

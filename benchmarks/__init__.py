@@ -1,0 +1,1 @@
+"""Measurements of trainonce beside its peers: `python -m benchmarks NAME`."""

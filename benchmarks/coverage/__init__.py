@@ -1,0 +1,1 @@
+"""How many models can be cut, exactly, with which share of their FLOPs, and how fast: ours and Torch-Pruning."""

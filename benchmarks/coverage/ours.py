@@ -1,0 +1,123 @@
+"""The laws of trainonce on one model: takes a source, gives what was measured, step by step."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import trainonce
+from benchmarks.coverage.calls import SEED, in_precision, largest_difference, run_quietly, share_not_finite
+from benchmarks.coverage.counting import count_macs
+from benchmarks.coverage.subject import load_subject
+from benchmarks.coverage.training import take_training_step
+from trainonce import Partition, Plan
+from trainonce.channels import Example
+from trainonce.report.table import generalise_reason
+from trainonce.zoo.sources import Source
+
+KEEP = 0.5
+_MOST_REASONS = 6
+_LONGEST_REASON = 200
+_LARGEST_DOUBLE = 400_000_000
+
+
+def warm_up() -> None:
+    """Pay for imports and caches that the first inspection of a process pays for all."""
+    trainonce.inspect(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), torch.zeros(1, 4))
+
+
+def measure_laws(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """After each step its name and what it found; a step that raises ends it."""
+    subject = load_subject(source)
+    model = subject.model
+    started = time.perf_counter()
+    partition = trainonce.inspect(model, subject.example)
+    yield "inspect", {"inspect_seconds": time.perf_counter() - started, **_describe(partition)}
+
+    full_macs, counted_on = count_macs(model, subject.example)
+    yield "count", {"macs": full_macs, "counted_on": counted_on, "cost_of_full_exact": partition.macs == full_macs}
+
+    plan = Plan.random(partition, keep=KEEP, seed=SEED)
+    predicted = round(float(trainonce.cost.macs(partition, trainonce.cost.masks_of(partition, plan))))
+    yield "plan", {"removed_share": 1 - predicted / full_macs if full_macs else 0.0}
+
+    yield "cut", _silence_and_cut(subject, plan)
+    cut_macs, _ = count_macs(model, subject.example)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    yield (
+        "count again",
+        {
+            "removed_share": 1 - cut_macs / full_macs if full_macs else 0.0,
+            "cost_of_cut_exact": predicted == cut_macs,
+            "removed_parameters": 1 - parameters / partition.num_parameters,
+        },
+    )
+    yield "save and load", _save_and_load(source, model, subject.example)
+    yield "train", {"train_problem": take_training_step(model, subject.example)}
+
+
+def _describe(partition: Partition) -> dict[str, Any]:
+    reasons = Counter(generalise_reason(group.kept_because) for group in partition.groups if group.kept_because)
+    return {
+        "parameters": partition.num_parameters,
+        "prunable_share": partition.prunable_macs / partition.macs if partition.macs else 0.0,
+        "num_groups": len(partition.groups),
+        "num_channel_groups": sum(group.width == 1 for group in partition.prunable_groups),
+        "num_head_groups": sum(group.width > 1 for group in partition.prunable_groups),
+        "kept": dict(reasons.most_common(_MOST_REASONS)),
+        "notes": list(partition.notes),
+    }
+
+
+def _silence_and_cut(subject: Source, plan: Plan) -> dict[str, Any]:
+    """Compare silenced with cut in float64; the model is float32 again afterwards."""
+    model, precision = subject.model, torch.float64
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    example = in_precision(subject.example, precision)
+    try:
+        if num_parameters > _LARGEST_DOUBLE:
+            raise MemoryError("too large for float64")
+        model.double()
+        run_quietly(model, example)
+    except (RuntimeError, TypeError, MemoryError):
+        model.float()
+        precision, example = torch.float32, subject.example
+    trainonce.silence(model, plan)
+    before = run_quietly(model, example)
+    started = time.perf_counter()
+    trainonce.cut(model, replace(plan, example=example))
+    cut_seconds = time.perf_counter() - started
+    after = run_quietly(model, example)
+    model.float()
+    return {
+        "precision": str(precision).removeprefix("torch."),
+        "difference": largest_difference(before, after),
+        "not_finite": share_not_finite(before),
+        "cut_seconds": cut_seconds,
+    }
+
+
+def _save_and_load(source: str, model: nn.Module, example: Example) -> dict[str, Any]:
+    try:
+        return _compare_with_loaded(source, model, example)
+    except Exception as error:
+        # The training step says something even if this fails.
+        return {"disk_problem": f"{type(error).__name__}: {' '.join(str(error).split())}"[:_LONGEST_REASON]}
+
+
+def _compare_with_loaded(source: str, model: nn.Module, example: Example) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        trainonce.save(model, Path(folder) / "small")
+        again = trainonce.load(Path(folder) / "small", into=load_subject(source).model)
+    saved, loaded = model.state_dict(), again.state_dict()
+    same_state = saved.keys() == loaded.keys() and all(torch.equal(saved[name], loaded[name]) for name in saved)
+    difference = largest_difference(run_quietly(model, example), run_quietly(again, example))
+    return {"state_survives": same_state, "difference_after_loading": difference}

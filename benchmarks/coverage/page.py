@@ -1,0 +1,161 @@
+"""The page `coverage.md`: takes the findings of every model, gives bars, a summary of each suite and one row a model."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from benchmarks.coverage.bars import list_bars
+from benchmarks.coverage.calls import SEED
+from benchmarks.coverage.children import Facts
+from benchmarks.coverage.progress import Measured
+from benchmarks.coverage.verdict import cost_is_exact, is_cut, is_exact, is_wrong, survives_disk, trains, why_not_cut
+
+_PACKAGES = ("torch", "torchvision", "timm", "transformers", "torch-pruning")
+_ELSEWHERE = {"torchvision": "55 / 53 of ~105", "timm": "6 / 6 of 87", "transformers": "0 / 0 of 12"}
+_PEER_COLUMNS = ("TP usable", "TP exact", "TP removed", "TP graph s")
+_LONGEST_REMARK = 220
+
+_INTRODUCTION = """\
+Every model is built with random weights, which are re-drawn so that nothing hides behind small ones; half of the channels of every
+group are dropped at random (seed {seed}); the silenced model is compared with the cut one in eval mode.
+
+- *difference*: largest difference of any output, relative to that output's largest value; float64, or float32 where marked.
+- *removed*: share of the multiply-adds gone at keep=0.5; *prunable*: share that would go if each group kept one channel.
+- *cost*: predicted multiply-adds equal torch's counter exactly, before and after the cut (counted on CPU tensors where marked *c*).
+- *train*: one training step of the cut model; *disk*: saved, loaded onto a freshly built model, bit-equal.
+- *cut*: exact and at least 15 % of the multiply-adds removed.
+- Torch-Pruning is used as its README says, magnitude importance, ratio 0.5, on the same weights. *usable*: it runs, keeps the output's
+  shape, trains, and at least 2 % of the parameters are gone; *exact*: it also equals the model with the same channels zeroed, within 1e-3.
+- only_train_once can't be imported on current torch; its figures (usable / exact) were measured apart, on torch 2.4.1.
+"""
+
+
+def write_page(path: Path, measured: Sequence[Measured]) -> None:
+    """Write the whole page; an older one is replaced at once."""
+    models = [m for m in measured if m.subject.suite != "scale"]
+    lines = ["# Coverage: which models can be cut, exactly, and how far", "", *_heading(), "", _INTRODUCTION.format(seed=SEED)]
+    lines += ["## Bars", "", *_header("what", "bar", "measured", "met")]
+    lines += [f"| {bar.what} | {bar.wanted} | {bar.found} | {'yes' if bar.is_met else 'NO'} |" for bar in list_bars(measured)]
+    lines += ["", "## Suites", "", *_summary(models)]
+    for suite in dict.fromkeys(m.subject.suite for m in models):
+        lines += ["", f"## {suite}", "", *_rows([m for m in models if m.subject.suite == suite])]
+    scale = [m for m in measured if m.subject.suite == "scale"]
+    if scale:
+        lines += ["", "## Growth: a Llama-shaped decoder of width 4096 on the `meta` device", "", *_scale_rows(scale)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + ".new")
+    unfinished.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    unfinished.replace(path)
+
+
+def _heading() -> list[str]:
+    versions = ", ".join(f"{name} {_version(name)}" for name in _PACKAGES)
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    return [
+        "    python -m benchmarks coverage",
+        "",
+        f"{today}; {versions}; Python {platform.python_version()}; {platform.machine()}, {os.cpu_count()} cores; seed {SEED} throughout.",
+    ]
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "missing"
+
+
+def _summary(models: list[Measured]) -> list[str]:
+    lines = _header(
+        "suite", "models", "nothing wrong", "exact", "cut", "cost exact", "train", "disk", "Torch-Pruning usable / exact", "only_train_once"
+    )
+    for suite in dict.fromkeys(m.subject.suite for m in models):
+        of_suite = [m for m in models if m.subject.suite == suite]
+        counts = [sum(check(m) for m in of_suite) for check in (lambda m: not is_wrong(m), is_exact, is_cut, cost_is_exact, trains, survives_disk)]
+        usable, exact = (sum(bool(m.parts.get("peer", {}).get(fact)) for m in of_suite) for fact in ("usable", "exact"))
+        cells = [suite, len(of_suite), *counts, f"{usable} / {exact}", _ELSEWHERE[suite]]
+        lines.append(f"| {' | '.join(str(cell) for cell in cells)} |")
+    return lines
+
+
+def _rows(models: list[Measured]) -> list[str]:
+    lines = _header("model", "cut", "difference", "removed", "prunable", "cost", "train", "disk", "inspect s", "export s", *_PEER_COLUMNS, "remarks")
+    for measured in models:
+        ours, peer, export = (measured.parts.get(part, {}) for part in ("ours", "peer", "export"))
+        cells = [
+            measured.subject.source.partition(":")[2],
+            _yes(is_cut(measured)),
+            _difference(ours),
+            _percent(ours.get("removed_share")),
+            _percent(ours.get("prunable_share")),
+            _yes(cost_is_exact(measured)) + (" *c*" if ours.get("counted_on") == "cpu" else ""),
+            _yes(trains(measured)),
+            _yes(survives_disk(measured)),
+            _seconds(ours.get("inspect_seconds")),
+            _seconds(export.get("seconds")),
+            _yes(bool(peer.get("usable"))),
+            _yes(bool(peer.get("exact"))),
+            _percent(peer.get("removed_share")),
+            _seconds(peer.get("graph_seconds")),
+            _remarks(measured),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _scale_rows(scale: list[Measured]) -> list[str]:
+    lines = _header("layers", "groups", "parameters", "inspect s", "largest memory GB", "remarks")
+    for measured in scale:
+        facts = measured.parts.get("scale", {})
+        memory = f"{facts['peak_gb']:.2f}" if "peak_gb" in facts else "-"
+        cells = [measured.subject.source.partition(":")[2], facts.get("num_groups", "-"), facts.get("parameters", "-")]
+        cells += [_seconds(facts.get("inspect_seconds")), memory, _clean(facts.get("failure") or "")]
+        lines.append(f"| {' | '.join(str(cell) for cell in cells)} |")
+    return lines
+
+
+def _header(*names: str) -> list[str]:
+    return [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
+
+
+def _difference(ours: Facts) -> str:
+    if ours.get("difference") is None:
+        return "-"
+    return f"{ours['difference']:.0e}" + (" (float32)" if ours["precision"] == "float32" else "")
+
+
+def _remarks(measured: Measured) -> str:
+    ours, peer = (measured.parts.get(part, {}) for part in ("ours", "peer"))
+    remarks = [why_not_cut(measured)]
+    if ours.get("not_finite"):
+        remarks.append(f"{ours['not_finite']:.0%} of the outputs are not finite")
+    if ours.get("train_problem"):
+        remarks.append(f"train: {ours['train_problem']}")
+    if ours.get("disk_problem"):
+        remarks.append(f"disk: {ours['disk_problem']}")
+    remarks += [f"note: {note}" for note in ours.get("notes", [])[:2]]
+    remarks = [_clean(remark) for remark in remarks if remark]
+    if peer.get("failure") or peer.get("problem"):
+        remarks.append(_clean(f"TP: {peer.get('failure') or peer.get('problem')}")[: _LONGEST_REMARK // 2])
+    return "; ".join(remarks)
+
+
+def _clean(text: str) -> str:
+    return " ".join(text.replace("|", "/").split())[:_LONGEST_REMARK]
+
+
+def _yes(claim: bool) -> str:
+    return "yes" if claim else "no"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.0f}%"
+
+
+def _seconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:.1f}"

@@ -1,0 +1,99 @@
+"""A run over many models: takes models and limits, gives the findings of each; what was measured before comes from disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.coverage.children import Facts, Limits, measure_parts
+from benchmarks.coverage.suites import CACHE, Subject
+
+_HERE = Path(__file__).parent
+_LIBRARY = _HERE.parents[1] / "trainonce"
+_MEASURING = ("calls", "child", "counting", "exporting", "ours", "peer", "scale", "subject", "training")
+_NOT_MEASURED = ("cli.py", "__main__.py", "report")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What is known of one model; a part is missing if it was not measured."""
+
+    subject: Subject
+    parts: dict[str, Facts]
+
+
+def measure_all(subjects: Sequence[Subject], limits: Limits, *, workers: int, accept_old: bool) -> list[Measured]:
+    """The findings of every model, in the order given, with a line on stderr that says how far it is."""
+    progress = _Progress(len(subjects))
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        waiting = {pool.submit(_measure, subject, limits, accept_old): subject for subject in subjects}
+        found = {}
+        for finished in as_completed(waiting):
+            measured, was_cached = finished.result()
+            found[waiting[finished].source] = measured
+            progress.advance(measured, was_cached=was_cached)
+    return [found[subject.source] for subject in subjects]
+
+
+def parts_of(subject: Subject) -> tuple[str, ...]:
+    """What is measured on a model, in order."""
+    return ("scale",) if subject.suite == "scale" else ("ours", "export", "peer")
+
+
+def _measure(subject: Subject, limits: Limits, accept_old: bool) -> tuple[Measured, bool]:
+    path = CACHE / subject.suite / f"{subject.source.partition(':')[2]}.json"
+    known: dict[str, Facts] = json.loads(path.read_text()) if path.exists() else {}
+    wanted = {part: _fingerprint(part) for part in parts_of(subject)}
+    valid = {part: known[part] for part in wanted if part in known and (accept_old or known[part]["of_code"] == wanted[part])}
+    missing = [part for part in wanted if part not in valid]
+    for part, facts in measure_parts(subject.source, missing, limits).items():
+        valid[part] = {"of_code": wanted[part], **facts}
+    if missing:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(f".{os.getpid()}.new")
+        unfinished.write_text(json.dumps(known | valid, indent=1))
+        unfinished.replace(path)
+    return Measured(subject, valid), not missing
+
+
+_fingerprints: dict[str, str] = {}
+
+
+def _fingerprint(part: str) -> str:
+    """A hash of the code that a part measures and is measured by; the peer does not depend on ours."""
+    if part not in _fingerprints:
+        files = [_HERE / f"{name}.py" for name in _MEASURING]
+        rooms = ("zoo",) if part in ("peer", "export") else ("",)
+        files += [
+            path for room in rooms for path in sorted((_LIBRARY / room).rglob("*.py")) if path.relative_to(_LIBRARY).parts[0] not in _NOT_MEASURED
+        ]
+        digest = hashlib.sha256()
+        for path in files:
+            digest.update(path.name.encode() + path.read_bytes())
+        _fingerprints[part] = digest.hexdigest()[:16]
+    return _fingerprints[part]
+
+
+class _Progress:
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.done = 0
+        self.measured_now = 0
+        self.started = time.monotonic()
+
+    def advance(self, measured: Measured, *, was_cached: bool) -> None:
+        self.done += 1
+        self.measured_now += not was_cached
+        seconds = time.monotonic() - self.started
+        left = seconds / max(self.measured_now, 1) * (self.total - self.done)
+        remark = "; ".join(f"{part}: {facts['failure']}" for part, facts in measured.parts.items() if facts.get("failure"))
+        how = "cached" if was_cached else "done"
+        line = f"[{self.done}/{self.total}] {measured.subject.source} {how}, {seconds / 60:.0f} min gone, about {left / 60:.0f} min left"
+        print(f"{line}  {remark}"[:240], file=sys.stderr, flush=True)

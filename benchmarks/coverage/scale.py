@@ -1,0 +1,47 @@
+"""How inspection grows: takes `llama:LAYERS`, gives the seconds and the memory for a decoder of width 4096 without weights."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import transformers
+
+import trainonce
+
+_TOKENS = 128
+
+
+def measure_scale(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The seconds and the largest memory of one inspection on the `meta` device."""
+    num_layers = int(source.partition(":")[2])
+    config = transformers.LlamaConfig(
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_hidden_layers=num_layers,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        vocab_size=32000,
+        use_cache=False,
+    )
+    with torch.device("meta"):
+        model = transformers.LlamaForCausalLM(config).eval()
+        # Without a mask of its own transformers looks into the token positions, which have no values on this device.
+        example = {"input_ids": torch.zeros(1, _TOKENS, dtype=torch.long), "attention_mask": torch.zeros(1, 1, _TOKENS, _TOKENS)}
+    started = time.perf_counter()
+    partition = trainonce.inspect(model, example)
+    seconds = time.perf_counter() - started
+    peak_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    yield (
+        "inspect",
+        {
+            "inspect_seconds": seconds,
+            "peak_gb": peak_gb,
+            "parameters": partition.num_parameters,
+            "prunable_share": partition.prunable_macs / partition.macs,
+            "num_groups": len(partition.groups),
+        },
+    )

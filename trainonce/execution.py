@@ -1,0 +1,79 @@
+"""Running a user's model: on any kind of example, also on the meta device, and finding the tensors in what it returns."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.weak import WeakTensorKeyDictionary
+
+LARGEST_CONSTANT = 1_000_000
+"""Elements up to which the value of a constant on the meta device is computed as well."""
+
+
+def run_model(model: nn.Module, example: Any) -> Any:
+    """Call the model on an example: a tensor, a tuple of inputs, or a dict of keyword inputs."""
+    on_meta = any(parameter.is_meta for parameter in model.parameters())
+    with _ConstantsOnMeta() if on_meta else nullcontext():
+        if isinstance(example, dict):
+            return model(**example)
+        if isinstance(example, tuple):
+            return model(*example)
+        return model(example)
+
+
+def output_tensors(outputs: Any) -> list[Tensor]:
+    """Every tensor in a model's output, looking into tuples, dicts, dataclasses and plain objects."""
+    found: list[Tensor] = []
+    seen: set[int] = set()
+    waiting = [outputs]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, Tensor):
+            found.append(item)
+            continue
+        if item is None or isinstance(item, str | int | float | bool | nn.Module) or id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, dict):
+            waiting.extend(reversed(list(item.values())))
+        elif isinstance(item, tuple | list):
+            waiting.extend(reversed(item))
+        elif hasattr(item, "__dict__"):
+            waiting.extend(reversed(list(vars(item).values())))
+    return found
+
+
+class _ConstantsOnMeta(TorchDispatchMode):
+    """On the meta device nothing has a value; models still ask for those of constants (`mask.all()`, `arange(n)`).
+
+    Whatever is computed from constants alone is computed a second time on the CPU, and asked there.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        tensors = [item for item in tree_leaves((args, kwargs)) if isinstance(item, Tensor)]
+        constant = all(not tensor.is_meta or tensor in self.known for tensor in tensors)
+        if constant and func is torch.ops.aten._local_scalar_dense.default:
+            return func(self._real(args[0]))
+        result = func(*args, **kwargs)
+        made = [item for item in tree_leaves(result) if isinstance(item, Tensor) and item.is_meta]
+        if constant and made and torch.Tag.nondeterministic_seeded not in func.tags and all(tensor.numel() <= LARGEST_CONSTANT for tensor in made):
+            real_args, real_kwargs = tree_map(self._real, (args, kwargs))
+            real = [item for item in tree_leaves(func(*real_args, **real_kwargs)) if isinstance(item, Tensor)]
+            for tensor, value in zip(made, real, strict=True):
+                self.known[tensor] = value
+        return result
+
+    def _real(self, item: Any) -> Any:
+        if isinstance(item, torch.device) and item.type == "meta":
+            return torch.device("cpu")
+        return self.known[item] if isinstance(item, Tensor) and item.is_meta else item
