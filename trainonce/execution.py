@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -68,7 +68,8 @@ class _ConstantsOnMeta(TorchDispatchMode):
         made = [item for item in tree_leaves(result) if isinstance(item, Tensor) and item.is_meta]
         if constant and made and torch.Tag.nondeterministic_seeded not in func.tags and all(tensor.numel() <= LARGEST_CONSTANT for tensor in made):
             real_args, real_kwargs = tree_map(self._real, (args, kwargs))
-            real = [item for item in tree_leaves(func(*real_args, **real_kwargs)) if isinstance(item, Tensor)]
+            with _disable_current_modes():
+                real = [item for item in tree_leaves(func(*real_args, **real_kwargs)) if isinstance(item, Tensor)]
             for tensor, value in zip(made, real, strict=True):
                 self.known[tensor] = value
         return result

@@ -188,7 +188,7 @@ def _gives_zero(call: Call, axes: Any) -> bool:
     return all(bool((tensor == 0).all()) for tensor in tree_leaves(result) if isinstance(tensor, Tensor))
 
 
-@rule(aten._softmax, aten._log_softmax, aten.cumsum, aten.cumprod, aten.sort, aten.logcumsumexp, aten.topk, aten.cummax, aten.renorm)
+@rule(aten._softmax, aten._log_softmax, aten._safe_softmax, aten.cumsum, aten.cumprod, aten.sort, aten.logcumsumexp, aten.topk, aten.cummax, aten.renorm)
 def along_one_axis(call: Call) -> list[Layers]:
     """The axis is kept, the others pass, no longer silent."""
     data = call.args[0]

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -143,6 +143,10 @@ class Tracer:
         """Make a parameter or buffer known by name; the same memory under two names is one weight."""
         self.weights.setdefault(id(tensor), (name, tensor))
 
+    def note_use(self, tensors: list[Tensor]) -> None:
+        """Remember which weights an operator has read."""
+        self.recording.used |= {self.weights[id(tensor)][0] for tensor in tensors if id(tensor) in self.weights}
+
     def value(self, tensor: Tensor) -> Value | None:
         """What is known of a tensor; None for constants."""
         known = self.values.get(tensor)
@@ -153,7 +157,6 @@ class Tracer:
 
     def _label_weight(self, name: str, tensor: Tensor) -> Value:
         layers = []
-        self.recording.used.add(name)
         for axis, size in enumerate(tensor.shape):
             slot = (name, axis)
             if size < 2:
@@ -262,17 +265,21 @@ class _CallMode(TorchFunctionMode):
         tracer = self.tracer
         if func == torch.Tensor.shape.__get__ or func is torch.Tensor.size:
             return self._traced_size(func(*args, **kwargs), args, kwargs)
+        if getattr(func, "__name__", "") == "__get__":
+            return func(*args, **kwargs)
         tracer.only_movement = True
         tracer.call = (func, args, kwargs)
-        before = map_leaves(lambda item: (tracer.value(item) or item) if isinstance(item, Tensor) else source_of(item), (args, kwargs))
+        with _disable_current_modes():
+            before = map_leaves(lambda item: (tracer.value(item) or item) if isinstance(item, Tensor) else source_of(item), (args, kwargs))
         # The fused recurrent kernels hide the products that the layers are made of.
         with _without_fused_kernels() if func in RECURRENT else nullcontext():
             result = func(*args, **kwargs)
         tracer.call = None
-        if getattr(func, "__name__", "") in CREATION and isinstance(result, Tensor):
-            self._note_creation(func.__name__, before, result)
-        elif tracer.only_movement:
-            self._note_movement(func, before, result)
+        with _disable_current_modes():
+            if getattr(func, "__name__", "") in CREATION and isinstance(result, Tensor):
+                self._note_creation(func.__name__, before, result)
+            elif tracer.only_movement:
+                self._note_movement(func, before, result)
         return result
 
     def _traced_size(self, size: Any, args: Any, kwargs: Any) -> Any:

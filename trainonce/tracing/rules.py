@@ -111,6 +111,7 @@ class Call:
 
 def apply_rule(call: Call) -> None:
     """Give the results of a call their labels."""
+    call.tracer.note_use(call.tensors)
     values = [call.value(tensor) for tensor in call.tensors]
     known = [value for value in values if value is not None]
     if not known and call.operator is not aten.expand.default:
@@ -130,7 +131,7 @@ def apply_rule(call: Call) -> None:
             _note_writers(call.tracer, group)
     in_place = {id(tensor) for tensor in call.tensors}
     for tensor, group in zip(results, per_result, strict=True):
-        group = group if is_weight else tuple(Layer(layer.ids) for layer in group)
+        group = group if is_weight else tuple(Layer(layer.ids, is_repeat=layer.is_repeat) for layer in group)
         value = Value(tuple(tensor.shape), group, is_weight)
         if id(tensor) in in_place:
             call.tracer.overwrite(tensor, value, call.name)
