@@ -86,6 +86,10 @@ def test_version_and_help_end_well(capsys: pytest.CaptureFixture[str]):
 
 def test_python_dash_m_runs_the_same_command():
     done = subprocess.run(
-        [sys.executable, "-m", "trainonce", "--version"], capture_output=True, text=True, cwd=Path(trainonce.__file__).parents[1], check=False
+        [sys.executable, "-m", "trainonce", "--version"],
+        capture_output=True,
+        text=True,
+        cwd=Path(trainonce.__file__).parents[1],
+        check=False,
     )
     assert (done.returncode, done.stdout.strip()) == (0, f"trainonce {trainonce.__version__}")

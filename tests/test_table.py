@@ -13,7 +13,6 @@ from trainonce.channels import AttributeChange, ChannelGroup, Contraction, Facto
 from trainonce.report.shares import measure_shares
 from trainonce.report.table import as_json, as_table, summarise
 
-
 BAR = "\u2502"
 
 
@@ -47,7 +46,9 @@ def partition() -> Partition:
 
 @pytest.fixture(scope="module")
 def real_partition() -> Partition:
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 16, 5))
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 16, 5)
+    )
     return trainonce.inspect(model.eval(), torch.randn(1, 3, 8, 8))
 
 

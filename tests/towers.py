@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from trainonce.artifact import BadArtifact, load, save
-from trainonce.channels import AttributeChange, AxisCut, Plan
+from trainonce.channels import AttributeChange
+from trainonce.plan import AxisCut, Plan
 from trainonce.surgery import apply_plan, plans_of
 
 FILES = ("plan.json", "model.safetensors", "SHA256SUMS")

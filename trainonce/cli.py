@@ -71,7 +71,11 @@ def _parser() -> argparse.ArgumentParser:
         help="what the model is called with: 1x3x224x224, 1x16:int, mask=1x16:bool; once per input, in order or by name",
     )
     inspect.add_argument(
-        "--keep", metavar="PATTERN", action="append", default=[], help="a group or module to leave whole, such as 'layer4.*'; may be given again"
+        "--keep",
+        metavar="PATTERN",
+        action="append",
+        default=[],
+        help="a group or module to leave whole, such as 'layer4.*'; may be given again",
     )
     inspect.add_argument("--json", action="store_true", help="print JSON for other programs instead of a table")
     inspect.set_defaults(run=_inspect)

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from trainonce.channels import Contraction, Partition, Plan
+from trainonce.channels import Contraction, Partition
+from trainonce.plan import Plan
 
 
 def macs(partition: Partition, masks: Mapping[str, Tensor] | None = None) -> Tensor:
@@ -25,7 +26,7 @@ def parameters(partition: Partition, masks: Mapping[str, Tensor] | None = None) 
 
 def masks_of(partition: Partition, plan: Plan) -> dict[str, Tensor]:
     """The plan as one mask per group that it cuts: 1 where the channel stays."""
-    masks = {}
+    masks: dict[str, Tensor] = {}
     for group in partition.groups:
         if group.name in plan.kept:
             mask = torch.zeros(group.num_channels, dtype=torch.double)
@@ -40,9 +41,15 @@ def _alive(partition: Partition, masks: Mapping[str, Tensor]) -> Tensor:
         raise ValueError(f"there is no group {min(unknown)!r} in {partition.model}. Take the names from partition.groups.")
     for group in partition.groups:
         if group.name in masks and masks[group.name].shape != (group.num_channels,):
-            raise ValueError(f"group {group.name!r} has {group.num_channels} channels, its mask has shape {tuple(masks[group.name].shape)}. Give one entry per channel.")
+            found = tuple(masks[group.name].shape)
+            raise ValueError(
+                f"group {group.name!r} has {group.num_channels} channels, its mask has shape {found}. Give one entry per channel."
+            )
     # float64 counts multiply-adds exactly up to 2^53.
-    parts = [masks[group.name].double() if group.name in masks else torch.ones(group.num_channels, dtype=torch.double) for group in partition.groups]
+    parts = [
+        masks[group.name].double() if group.name in masks else torch.ones(group.num_channels, dtype=torch.double)
+        for group in partition.groups
+    ]
     return torch.cat([*parts, torch.ones(1, dtype=torch.double)])
 
 

@@ -66,7 +66,12 @@ class _ConstantsOnMeta(TorchDispatchMode):
             return func(self._real(args[0]))
         result = func(*args, **kwargs)
         made = [item for item in tree_leaves(result) if isinstance(item, Tensor) and item.is_meta]
-        if constant and made and torch.Tag.nondeterministic_seeded not in func.tags and all(tensor.numel() <= LARGEST_CONSTANT for tensor in made):
+        if (
+            constant
+            and made
+            and torch.Tag.nondeterministic_seeded not in func.tags
+            and all(tensor.numel() <= LARGEST_CONSTANT for tensor in made)
+        ):
             real_args, real_kwargs = tree_map(self._real, (args, kwargs))
             with _disable_current_modes():
                 real = [item for item in tree_leaves(func(*real_args, **real_kwargs)) if isinstance(item, Tensor)]

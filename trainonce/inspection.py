@@ -10,12 +10,14 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from trainonce import proof
-from trainonce.channels import Example, Partition, Plan, WrongPlan
+from trainonce.channels import Example, Partition, WrongPlan
 from trainonce.execution import output_tensors, run_model
+from trainonce.plan import Plan
 from trainonce.surgery import apply_plan, check_fits, check_owned, silence, snapshot
-from trainonce.tracing import contraction, movement, normalization  # noqa: F401 - registers the rules
+from trainonce.tracing import assembly, contraction, convolution, movement, normalization  # noqa: F401 - registers the rules
 from trainonce.tracing.partition import build_partition, keep_contradicted, keep_matching, parameter_order, random_masks
-from trainonce.tracing.record import Recording, record
+from trainonce.tracing.record import record
+from trainonce.tracing.recording import Recording
 
 
 class UnusableModel(ValueError):
@@ -36,8 +38,9 @@ def inspect(model: nn.Module, example: Example, *, keep: Sequence[str] = ()) -> 
         try:
             record(model, example, recording, counts_cost=True)
         except Exception as error:
+            words = f"{type(error).__name__}: {one_line(error)}"
             raise UnusableModel(
-                f"{type(model).__name__} fails on the example: {type(error).__name__}: {one_line(error)}. Give an example that model(example) accepts."
+                f"{type(model).__name__} fails on the example ({words}). Give an example that the model accepts."
             ) from error
         _record_training(model, example, recording)
         keep_matching(recording, keep)
@@ -75,7 +78,9 @@ def cut(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer | None
     except BaseException as error:
         restore()
         if isinstance(error, Exception):
-            raise WrongPlan(f"the cut model does not run: {one_line(error)}. The model is unchanged; keep the layer concerned with keep=[...].") from error
+            raise WrongPlan(
+                f"the cut model does not run: {one_line(error)}. The model is unchanged; keep the layer concerned with keep=[...]."
+            ) from error
         raise
     return model
 
@@ -85,7 +90,9 @@ def _prove(model: nn.Module, plan: Plan, before: list[Tensor]) -> None:
     difference = proof.relative_difference(before, proof.outputs_of(model, plan.example))
     dtype = next((tensor.dtype for tensor in before if tensor.is_floating_point()), torch.float32)
     if difference > proof.TOLERANCE.get(dtype, 5e-2):
-        raise WrongPlan(f"the cut model differs from the silenced one by {difference:.1e} of the output's scale. The model is unchanged; inspect it again.")
+        raise WrongPlan(
+            f"the cut model differs from the silenced one by {difference:.1e} of the output's scale. It is unchanged; inspect it again."
+        )
     _prove_backward(model, plan.example)
 
 
@@ -97,7 +104,9 @@ def _prove_backward(model: nn.Module, example: Example) -> None:
         for parameter, _ in saved:
             parameter.grad = None
         with torch.enable_grad():
-            outputs = [tensor for tensor in output_tensors(run_model(model, example)) if tensor.requires_grad and tensor.is_floating_point()]
+            outputs = [
+                tensor for tensor in output_tensors(run_model(model, example)) if tensor.requires_grad and tensor.is_floating_point()
+            ]
             if outputs:
                 torch.autograd.backward([tensor.float().sum() if not tensor.is_meta else tensor.sum() for tensor in outputs])
     finally:
@@ -114,7 +123,10 @@ def _check_arguments(model: Any, example: Any, keep: Any) -> None:
     if next(model.parameters(), None) is None:
         raise UnusableModel(f"{type(model).__name__} has no parameters, so there is nothing to cut. Give a model with layers.")
     if not isinstance(example, Tensor | tuple | dict):
-        raise UnusableModel(f"inspect needs an example to run the model on, got {type(example).__name__}. Give a tensor, a tuple of inputs, or a dict of keyword inputs.")
+        raise UnusableModel(
+            f"inspect needs an example to run the model on, got {type(example).__name__}. "
+            f"Give a tensor, a tuple of inputs, or a dict of keyword inputs."
+        )
     if isinstance(keep, str):
         raise UnusableModel(f"keep must be a list of patterns, got the text {keep!r}. Write keep=[{keep!r}].")
 
@@ -192,4 +204,3 @@ def _unproven(model: nn.Module, partition: Partition, dtypes: list[torch.dtype |
 
 def _precision(model: nn.Module) -> torch.dtype:
     return next((parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()), torch.float32)
-

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from trainonce.channels import Example, Plan
+from trainonce.channels import Example
 from trainonce.execution import output_tensors, run_model
+from trainonce.plan import Plan
 from trainonce.surgery import apply_plan, silence, snapshot
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 5e-2}
@@ -46,7 +47,11 @@ def scratch_weights(model: nn.Module, dtype: torch.dtype | None) -> Iterator[Non
                     drawn = _redrawn(tensor, generator) if isinstance(tensor, nn.Parameter) else tensor.clone()
                     tensor.data = drawn if dtype is None else drawn.to(dtype)
             for module in model.modules():
-                if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is not None and not module.running_mean.is_meta:
+                if (
+                    isinstance(module, nn.modules.batchnorm._BatchNorm)
+                    and module.running_mean is not None
+                    and not module.running_mean.is_meta
+                ):
                     _redraw_statistics(module, generator)
         yield
     finally:
@@ -54,7 +59,9 @@ def scratch_weights(model: nn.Module, dtype: torch.dtype | None) -> Iterator[Non
 
 
 def _redrawn(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    noise = torch.randn(tensor.shape, generator=generator).to(tensor.device, torch.double if tensor.dtype is torch.float64 else torch.float32)
+    noise = torch.randn(tensor.shape, generator=generator).to(
+        tensor.device, torch.double if tensor.dtype is torch.float64 else torch.float32
+    )
     if tensor.dim() >= 2 and tensor.numel() > tensor.shape[0] > 1:
         return (noise * (tensor.shape[0] / tensor.numel()) ** 0.5).to(tensor.dtype)
     return (tensor + 0.3 * noise).to(tensor.dtype)

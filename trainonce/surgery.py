@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainonce.channels import Plan, WrongPlan
+from trainonce.channels import WrongPlan
+from trainonce.plan import Plan
 
 PLANS = "_trainonce_plans"
 """The attribute under which a cut model carries the plans that made it, so that it can be saved."""
@@ -65,11 +66,17 @@ def check_fits(model: nn.Module, plan: Plan) -> dict[str, Tensor]:
     way_out = "Build the model with the settings the plan was made with, or make a new plan with trainonce.inspect."
     for name, shape in plan.shapes.items():
         if name not in tensors:
-            raise WrongPlan(f"the plan was made for {plan.model}, which has a tensor {name}; this {type(model).__name__} has none. {way_out}")
+            raise WrongPlan(
+                f"the plan was made for {plan.model}, which has a tensor {name}; this {type(model).__name__} has none. {way_out}"
+            )
         if tuple(tensors[name].shape) != shape:
-            raise WrongPlan(f"the plan was made for {plan.model} with {name} of shape {shape}, this one has {tuple(tensors[name].shape)}. {way_out}")
+            raise WrongPlan(
+                f"the plan was made for {plan.model} with {name} of shape {shape}, this one has {tuple(tensors[name].shape)}. {way_out}"
+            )
     if extra := set(tensors) - set(plan.shapes):
-        raise WrongPlan(f"the plan was made for {plan.model}, which has no tensor {min(extra)}; this {type(model).__name__} has one. {way_out}")
+        raise WrongPlan(
+            f"the plan was made for {plan.model}, which has no tensor {min(extra)}; this {type(model).__name__} has one. {way_out}"
+        )
     _check_cuts(model, plan)
     return tensors
 
@@ -78,16 +85,20 @@ def check_owned(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
     """Refuse an optimizer that trains none of the model's parameters."""
     own = {id(parameter) for parameter in model.parameters()}
     if not any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
-        raise WrongPlan(f"this {type(optimizer).__name__} trains none of the model's parameters. Give the optimizer that trains this model, or none.")
+        raise WrongPlan(
+            f"this {type(optimizer).__name__} trains none of the model's parameters. Give the optimizer that trains this model, or none."
+        )
 
 
 def _check_cuts(model: nn.Module, plan: Plan) -> None:
+    if len({(cut.tensor, cut.axis) for cut in plan.cuts}) < len(plan.cuts):
+        raise WrongPlan("the plan cuts one axis twice. Save the model again.")
     for cut in plan.cuts:
         shape = plan.shapes.get(cut.tensor)
         if shape is None or cut.axis >= len(shape):
             raise WrongPlan(f"the plan cuts axis {cut.axis} of {cut.tensor}, which doesn't exist. Save the model again.")
         if not cut.kept or cut.kept[-1] >= shape[cut.axis] or any(a >= b for a, b in zip(cut.kept, cut.kept[1:], strict=False)):
-            raise WrongPlan(f"the plan keeps impossible positions of axis {cut.axis} of {cut.tensor}, which has {shape[cut.axis]}. Save the model again.")
+            raise WrongPlan(f"the plan keeps positions of axis {cut.axis} of {cut.tensor} that it doesn't have. Save the model again.")
     modules = dict(model.named_modules())
     for change in plan.attributes:
         found = _get_attribute(modules.get(change.module), change.name, change.index)
@@ -130,7 +141,10 @@ def _narrow_state(state: dict[str, Any], shape: torch.Size, cuts: list[tuple[int
 
 
 SIZES: Mapping[type[nn.Module], tuple[tuple[str, Callable[[Any], int]], ...]] = {
-    nn.modules.conv._ConvTransposeNd: (("in_channels", lambda m: m.weight.shape[0]), ("out_channels", lambda m: m.weight.shape[1] * m.groups)),
+    nn.modules.conv._ConvTransposeNd: (
+        ("in_channels", lambda m: m.weight.shape[0]),
+        ("out_channels", lambda m: m.weight.shape[1] * m.groups),
+    ),
     nn.modules.conv._ConvNd: (("out_channels", lambda m: m.weight.shape[0]), ("in_channels", lambda m: m.weight.shape[1] * m.groups)),
     nn.Linear: (("out_features", lambda m: m.weight.shape[0]), ("in_features", lambda m: m.weight.shape[1])),
     nn.Bilinear: (("out_features", lambda m: m.weight.shape[0]),),

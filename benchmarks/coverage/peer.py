@@ -123,7 +123,12 @@ def _zero_channels(model: nn.Module, dropped: Dropped) -> None:
 def _zero_outputs(name: str, module: nn.Module, gone: Tensor) -> None:
     if isinstance(module, nn.MultiheadAttention) and module.in_proj_weight is not None:
         threefold = torch.cat([gone + part * module.embed_dim for part in range(3)])
-        rows = [(module.in_proj_weight, threefold), (module.in_proj_bias, threefold), (module.out_proj.weight, gone), (module.out_proj.bias, gone)]
+        rows = [
+            (module.in_proj_weight, threefold),
+            (module.in_proj_bias, threefold),
+            (module.out_proj.weight, gone),
+            (module.out_proj.bias, gone),
+        ]
     elif isinstance(module, nn.modules.conv._ConvTransposeNd):
         module.weight.index_fill_(1, gone, 0)
         rows = [(module.bias, gone)]

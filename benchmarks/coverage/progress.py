@@ -17,7 +17,12 @@ from benchmarks.coverage.suites import CACHE, Subject
 
 _HERE = Path(__file__).parent
 _LIBRARY = _HERE.parents[1] / "trainonce"
-_MEASURING = ("calls", "child", "counting", "exporting", "ours", "peer", "scale", "subject", "training")
+_MEASURED_BY = {
+    "ours": ("calls", "counting", "ours", "subject", "training"),
+    "export": ("exporting", "subject"),
+    "peer": ("calls", "counting", "peer", "subject", "training"),
+    "scale": ("scale",),
+}
 _NOT_MEASURED = ("cli.py", "__main__.py", "report")
 
 
@@ -63,22 +68,15 @@ def _measure(subject: Subject, limits: Limits, accept_old: bool) -> tuple[Measur
     return Measured(subject, valid), not missing
 
 
-_fingerprints: dict[str, str] = {}
-
-
 def _fingerprint(part: str) -> str:
     """A hash of the code that a part measures and is measured by; the peer does not depend on ours."""
-    if part not in _fingerprints:
-        files = [_HERE / f"{name}.py" for name in _MEASURING]
-        rooms = ("zoo",) if part in ("peer", "export") else ("",)
-        files += [
-            path for room in rooms for path in sorted((_LIBRARY / room).rglob("*.py")) if path.relative_to(_LIBRARY).parts[0] not in _NOT_MEASURED
-        ]
-        digest = hashlib.sha256()
-        for path in files:
-            digest.update(path.name.encode() + path.read_bytes())
-        _fingerprints[part] = digest.hexdigest()[:16]
-    return _fingerprints[part]
+    files = [_HERE / f"{name}.py" for name in _MEASURED_BY[part]]
+    room = _LIBRARY / "zoo" if part in ("peer", "export") else _LIBRARY
+    files += [path for path in sorted(room.rglob("*.py")) if path.relative_to(_LIBRARY).parts[0] not in _NOT_MEASURED]
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 class _Progress:

@@ -28,7 +28,20 @@ TRANSFORMERS = (
     "DistilBertModel",
     "OPTForCausalLM",
 )
-_PLAIN_CNNS = ("alexnet", "densenet", "googlenet", "inception", "resnet", "squeezenet", "vgg", "wide_resnet", "r3d", "mc3", "r2plus1d", "fcn")
+_PLAIN_CNNS = (
+    "alexnet",
+    "densenet",
+    "googlenet",
+    "inception",
+    "resnet",
+    "squeezenet",
+    "vgg",
+    "wide_resnet",
+    "r3d",
+    "mc3",
+    "r2plus1d",
+    "fcn",
+)
 
 
 @dataclass(frozen=True, slots=True)

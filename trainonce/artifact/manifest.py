@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from trainonce.channels import Plan
+from trainonce.plan import Plan
 from trainonce.surgery import plans_of
 
 FORMAT = "trainonce"

@@ -7,7 +7,8 @@ from dataclasses import replace
 from torch import nn
 
 from trainonce.artifact.manifest import Manifest, WrongModel, class_name, first_names, kind_of, one_line, persistent_tensors
-from trainonce.channels import Plan, WrongPlan
+from trainonce.channels import WrongPlan
+from trainonce.plan import Plan
 from trainonce.surgery import apply_plan, plans_of, snapshot
 
 WAYS_OUT = "Build the model with the settings it was trained with, or load into the small model itself."

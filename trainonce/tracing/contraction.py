@@ -6,18 +6,18 @@ multiply-adds. Letters name axes, as in einsum.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from trainonce.tracing.labels import KERNEL, Layer
+from trainonce.tracing.labels import Layer
 from trainonce.tracing.rules import Call, Layers, Rule, align, aten, rule
 
 
-def _counts_cost(function: Rule) -> Rule:
+def counts_cost(function: Rule) -> Rule:
+    """Mark a rule that is applied to unlabelled data too, because the operator costs multiply-adds."""
     function.counts_cost = True  # type: ignore[attr-defined]
     return function
 
@@ -157,7 +157,7 @@ def _operand(call: Call, tensor: Tensor, letters: str) -> Operand:
     return Operand(value.layers if value is not None else (), letters, is_weight=value is None or value.is_weight)
 
 
-def _added(call: Call, layers: Layers, bias: Any, num_axes: int, scale: Any = 1) -> Layers:
+def added(call: Call, layers: Layers, bias: Any, num_axes: int, scale: Any = 1) -> Layers:
     """Layers after a bias (or any tensor) was added: labels tied, silent only where both are."""
     if not isinstance(bias, Tensor) or scale == 0:
         return layers
@@ -184,7 +184,7 @@ def _added(call: Call, layers: Layers, bias: Any, num_axes: int, scale: Any = 1)
 
 
 @rule(aten.mm, aten.addmm, aten.bmm, aten.baddbmm)
-@_counts_cost
+@counts_cost
 def matrix_product(call: Call) -> Layers:
     """(batch) matrix products, with or without something added."""
     left, right = call.args[-2:] if len(call.args) >= 2 else (call.argument("self"), call.argument("mat2"))
@@ -195,7 +195,7 @@ def matrix_product(call: Call) -> Layers:
     out = f"{batch}nm"
     layers = contract(call, (_operand(call, left, f"{batch}nk"), _operand(call, right, f"{batch}km")), out, sizes)
     if call.name in ("addmm", "baddbmm"):
-        layers = _added(call, layers, call.args[0], len(out), call.argument("beta", 1))
+        layers = added(call, layers, call.args[0], len(out), call.argument("beta", 1))
     return layers
 
 
@@ -212,105 +212,14 @@ def vector_product(call: Call) -> Layers:
         call.tracer.skip_cost = False
 
 
-@rule(aten.convolution)
-@_counts_cost
-def convolution(call: Call) -> Layers:
-    """Convolutions of any dimension: plain, transposed, grouped, depthwise."""
-    data, weight, bias = call.args[0], call.args[1], call.args[2]
-    transposed, groups = call.args[6], call.args[8]
-    spatial = range(2, data.dim())
-    reason = f"a convolution in {call.where} slides along it"
-    incoming = _flat(call.tie_along(call.layers(data), spatial, reason))
-    kernel = _flat(_without_kernel(call, call.layers(weight), weight))
-    positions = math.prod((data if transposed else call.result).shape[2:]) * math.prod(weight.shape[2:])
-    value = call.value(weight)
-    is_weight = value is None or value.is_weight
-    if groups == 1:
-        letters = "io" if transposed else "oi"
-        sizes = {"n": data.shape[0]} | dict(zip(letters, weight.shape[:2], strict=True))
-        operands = (Operand(incoming, "ni", is_weight=False), Operand(kernel, letters, is_weight=is_weight))
-        layers = contract(call, operands, "no", sizes, coefficient=positions)
-    else:
-        layers = _grouped(call, incoming, kernel, positions, groups, transposed=transposed)
-    layers = _added(call, layers, bias, 2)
-    return tuple(layer.with_ids(layer.ids.reshape(*layer.ids.shape, *[1] * len(spatial))) for layer in layers)
-
-
-def _flat(layers: Layers) -> list[Layer]:
-    return [layer.with_ids(layer.ids.reshape(layer.ids.shape[:2])) for layer in layers]
-
-
-def _without_kernel(call: Call, layers: Layers, weight: Tensor) -> Layers:
-    along_kernel = [layer for layer in layers if any(axis >= 2 for axis in layer.varying)]
-    call.keep(along_kernel, KERNEL)
-    return tuple(layer for layer in layers if layer not in along_kernel)
-
-
-def _grouped(call: Call, incoming: list[Layer], kernel: list[Layer], positions: int, groups: int, *, transposed: bool) -> Layers:
-    data, weight = call.args[0], call.args[1]
-    in_each, out_each = data.shape[1] // groups, call.result.shape[1] // groups
-    whole = groups >= min(in_each, out_each)
-    along_batch = [layer for layer in incoming if layer.varying != (1,)]
-    call.keep(along_batch, f"a convolution in {call.where} reads it together with its batch")
-    mine = [layer for layer in incoming if layer.varying == (1,)]
-    # The weight's first axis runs over all groups, its second over the channels within one.
-    outer = [layer for layer in kernel if layer.varying == (0,)]
-    inner = [layer for layer in kernel if layer.varying == (1,)]
-    sizes = {"n": data.shape[0], "o": weight.shape[0], "i": weight.shape[1]}
-    reason = f"the grouped convolution in {call.where} pairs it with channels that can't be cut"
-    if whole:
-        return _whole_groups(call, mine, outer, inner, (groups, in_each, out_each), (sizes, positions), transposed, reason)
-    for layers, each in ((mine, in_each), (outer, weight.shape[0] // groups)):
-        for layer in layers:
-            rows = layer.ids.reshape(groups, each)
-            call.book.tie(rows, rows[:1], reason)
-    first = [layer.with_ids(call.book.roots(layer.ids.reshape(groups, in_each)[:1])) for layer in mine if in_each > 1]
-    value = call.value(weight)
-    is_weight = value is None or value.is_weight
-    if in_each == 1:
-        call.keep(mine, reason)
-    if not transposed:
-        operands = (Operand(first, "ni", is_weight=False), Operand(kernel, "oi", is_weight=is_weight))
-        return contract(call, operands, "no", sizes, coefficient=positions)
-    rows = [layer.with_ids(layer.ids.reshape(groups, in_each)[:1].reshape(-1, 1)) for layer in outer if in_each > 1]
-    sizes = {"n": data.shape[0], "i": in_each, "o": out_each}
-    operands = (Operand(first, "ni", is_weight=False), Operand([*rows, *inner], "io", is_weight=is_weight))
-    layers = contract(call, operands, "no", sizes, coefficient=positions * groups)
-    return tuple(layer.with_ids(layer.ids.repeat(1, groups)) for layer in layers)
-
-
-def _whole_groups(
-    call: Call,
-    mine: list[Layer],
-    outer: list[Layer],
-    inner: list[Layer],
-    each: tuple[int, int, int],
-    cost: tuple[dict[str, int], int],
-    transposed: bool,
-    reason: str,
-) -> Layers:
-    groups, in_each, out_each = each
-    call.keep(inner, f"it lies within a group of the grouped convolution in {call.where}")
-    if not mine or not outer:
-        call.keep([*mine, *outer], reason)
-        call.tracer.note_product(cost[1], cost[0], ())
-        return ()
-    outer_each = in_each if transposed else out_each
-    read, write = mine[0].ids.reshape(groups, in_each), outer[0].ids.reshape(groups, outer_each)
-    call.book.tie(read, read[:, :1], reason)
-    call.book.tie(write, write[:, :1], reason)
-    call.book.tie(read[:, 0], write[:, 0], reason)
-    silent = (read > 0).all(dim=1) | (write > 0).all(dim=1)
-    per_group = call.book.roots(write[:, 0]).abs() * (silent.long() * 2 - 1)
-    call.tracer.note_product(cost[1], cost[0], ((outer[0], "oi"),))
-    call.tracer.note_demand("groups", 6, Layer(per_group))
-    result = per_group.repeat_interleave(out_each).reshape(1, -1)
-    call.tracer.recording.writers |= outer[0].origins
-    return (Layer(result, outer[0].origins),)
-
-
-@rule(aten._scaled_dot_product_flash_attention_for_cpu, aten._scaled_dot_product_flash_attention, aten._scaled_dot_product_efficient_attention, aten._scaled_dot_product_fused_attention_overrideable, aten._scaled_dot_product_cudnn_attention)
-@_counts_cost
+@rule(
+    aten._scaled_dot_product_flash_attention_for_cpu,
+    aten._scaled_dot_product_flash_attention,
+    aten._scaled_dot_product_efficient_attention,
+    aten._scaled_dot_product_fused_attention_overrideable,
+    aten._scaled_dot_product_cudnn_attention,
+)
+@counts_cost
 def attention(call: Call) -> list[Layers]:
     """Fused attention on (batch, heads, tokens, dim): heads are tied across query, key and value; dims stay whole."""
     query, key, value = call.args[:3]
@@ -323,7 +232,7 @@ def attention(call: Call) -> list[Layers]:
     sizes = {"b": batch, "h": heads, "n": tokens, "m": key.shape[2], "k": width}
     operands = (Operand(queries, "bhnk", is_weight=False), Operand(keys, "bhmk", is_weight=False))
     scores = contract(call, operands, "bhnm", sizes)
-    scores = _added(call, scores, mask, 4)
+    scores = added(call, scores, mask, 4)
     scores = tuple(layer.not_silent() for layer in scores)
     sizes = {"b": batch, "h": heads, "n": tokens, "m": key.shape[2], "v": value.shape[3]}
     operands = (Operand(scores, "bhnm", is_weight=False), Operand(values, "bhmv", is_weight=False))

@@ -40,7 +40,7 @@ class AxisSize:
 class Operation:
     """Integer arithmetic on sources and literals."""
 
-    function: Callable[..., int]
+    function: Callable[..., Any]
     operands: tuple[Any, ...]
 
 
@@ -155,7 +155,9 @@ def source_of(number: Any) -> Any:
     return number.source if isinstance(number, TracedInt) and number.ledger.is_open else number
 
 
-def evaluate(source: Any, attributes: Mapping[Attribute, int], axis_size: Callable[[AxisSize], int], original: Mapping[Attribute, int]) -> Any:
+def evaluate(
+    source: Any, attributes: Mapping[Attribute, int], axis_size: Callable[[AxisSize], int], original: Mapping[Attribute, int]
+) -> Any:
     """The value of an expression with some attributes changed and the axes at their new sizes."""
     if isinstance(source, Attribute):
         return attributes.get(source, original[source])

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from trainonce.tracing.labels import Layer, reshape_ids
-from trainonce.tracing.rules import Call, Layers, aten, pointwise, rule
+from trainonce.tracing.rules import Call, Layers, aten, rule
 
 
-def _moved(call: Call, layers: Layers, move: Any) -> Layers:
+def moved(layers: Layers, move: Callable[[Tensor], Tensor]) -> Layers:
+    """Layers whose labels were moved; those that no longer vary are left out."""
     return tuple(layer.with_ids(ids) for layer in layers if (ids := move(layer.ids)).numel() > 1)
 
 
-@rule(aten.alias, aten.detach, aten.clone, aten.contiguous, aten._to_copy, aten.lift_fresh, aten.lift_fresh_copy, aten.detach_, moves_data=True)
+@rule(
+    aten.alias,
+    aten.detach,
+    aten.clone,
+    aten.contiguous,
+    aten._to_copy,
+    aten.lift_fresh,
+    aten.lift_fresh_copy,
+    aten.detach_,
+    moves_data=True,
+)
 def same(call: Call) -> Layers:
     """The same labels."""
     return call.layers(call.args[0])
@@ -30,29 +41,33 @@ def reshaped(call: Call) -> Layers:
     layers = call.layers(call.args[0])
     if call.tracer.is_opaque:
         # Splitting or joining labelled axes here would need sizes that only the function knows.
-        torn = [layer for layer in layers if reshape_ids(layer.ids, old, new).squeeze().dim() != 1 or any(old[axis] not in new for axis in layer.varying)]
-        call.keep(torn, f"{call.tracer.call[0].__name__} in {call.where} computes its head sizes from embed_dim")
-    moved = _moved(call, layers, lambda ids: call.book.compress(reshape_ids(ids, old, new)))
-    firm = {axis for layer in moved if not layer.is_repeat for axis in layer.varying}
-    return tuple(layer for layer in moved if not (layer.is_repeat and firm & set(layer.varying)))
+        torn = [
+            layer
+            for layer in layers
+            if reshape_ids(layer.ids, old, new).squeeze().dim() != 1 or any(old[axis] not in new for axis in layer.varying)
+        ]
+        call.keep(torn, f"multi_head_attention_forward in {call.where} computes its head sizes from embed_dim")
+    results = moved(layers, lambda ids: call.book.compress(reshape_ids(ids, old, new)))
+    firm = {axis for layer in results if not layer.is_repeat for axis in layer.varying}
+    return tuple(layer for layer in results if not (layer.is_repeat and firm & set(layer.varying)))
 
 
 @rule(aten.permute, aten.transpose.int, aten.t, aten.numpy_T, aten.movedim, moves_data=True)
 def permuted(call: Call) -> Layers:
     """Labels with their axes in another order."""
-    return _moved(call, call.layers(call.args[0]), lambda ids: call.operator(ids, *call.args[1:], **call.kwargs))
+    return moved(call.layers(call.args[0]), lambda ids: call.operator(ids, *call.args[1:], **call.kwargs))
 
 
 @rule(aten.transpose_, aten.t_, moves_data=True)
 def permuted_in_place(call: Call) -> Layers:
     """As `permuted`, on the tensor itself."""
-    return _moved(call, call.layers(call.args[0]), lambda ids: call.operator(ids.clone(), *call.args[1:]))
+    return moved(call.layers(call.args[0]), lambda ids: call.operator(ids.clone(), *call.args[1:]))
 
 
 @rule(aten.unsqueeze, moves_data=True)
 def unsqueezed(call: Call) -> Layers:
     """Labels with one axis more."""
-    return _moved(call, call.layers(call.args[0]), lambda ids: ids.unsqueeze(call.argument("dim")))
+    return moved(call.layers(call.args[0]), lambda ids: ids.unsqueeze(call.argument("dim")))
 
 
 @rule(aten.squeeze, moves_data=True)
@@ -62,7 +77,7 @@ def squeezed(call: Call) -> Layers:
     chosen = call.argument("dim")
     chosen = range(len(shape)) if chosen is None else [chosen] if isinstance(chosen, int) else chosen
     gone = {axis % len(shape) for axis in chosen if shape[axis] == 1} if len(shape) else set()
-    return _moved(call, call.layers(call.args[0]), lambda ids: ids.squeeze(tuple(gone)) if gone else ids)
+    return moved(call.layers(call.args[0]), lambda ids: ids.squeeze(tuple(gone)) if gone else ids)
 
 
 @rule(aten.expand, moves_data=True)
@@ -70,7 +85,7 @@ def expanded(call: Call) -> Layers:
     """Axes made by expansion hold one thing many times: they get labels of their own, to be tied to what they meet."""
     old, new = call.args[0], call.result
     missing = new.dim() - old.dim()
-    layers = _moved(call, call.layers(old), lambda ids: ids.reshape((1,) * missing + tuple(ids.shape)))
+    layers = moved(call.layers(old), lambda ids: ids.reshape((1,) * missing + tuple(ids.shape)))
     grown = [axis for axis, size in enumerate(new.shape) if size > 1 and (axis < missing or old.shape[axis - missing] == 1)]
     return (*layers, *(fresh_layer(call, axis) for axis in grown))
 
@@ -94,7 +109,7 @@ def along_axes(call: Call) -> Layers:
             return ids[(slice(None),) * axis + (slice(call.argument("start"), call.argument("end"), call.argument("step", 1)),)]
         return call.operator(ids.expand(_full_where_varying(ids, call.args[0])), *call.args[1:])
 
-    return _moved(call, call.layers(call.args[0]), move)
+    return moved(call.layers(call.args[0]), move)
 
 
 def _full_where_varying(ids: Tensor, tensor: Tensor) -> list[int]:
@@ -105,7 +120,7 @@ def _full_where_varying(ids: Tensor, tensor: Tensor) -> list[int]:
 def selected(call: Call) -> Layers:
     """One position of an axis."""
     axis, index = call.args[1] % call.args[0].dim(), call.args[2]
-    return _moved(call, call.layers(call.args[0]), lambda ids: ids.select(axis, index if ids.shape[axis] > 1 else 0))
+    return moved(call.layers(call.args[0]), lambda ids: ids.select(axis, index if ids.shape[axis] > 1 else 0))
 
 
 @rule(aten.unbind, moves_data=True)
@@ -113,10 +128,21 @@ def unbound(call: Call) -> list[Layers]:
     """Every position of an axis."""
     axis = call.argument("dim", 0) % call.args[0].dim()
     layers = call.layers(call.args[0])
-    return [_moved(call, layers, lambda ids, index=index: ids.select(axis, index if ids.shape[axis] > 1 else 0)) for index in range(len(call.result))]
+    return [
+        moved(layers, lambda ids, index=index: ids.select(axis, index if ids.shape[axis] > 1 else 0)) for index in range(len(call.result))
+    ]
 
 
-@rule(aten.split, aten.split_with_sizes, aten.chunk, aten.unsafe_split, aten.unsafe_chunk, aten.tensor_split, aten.unsafe_split_with_sizes, moves_data=True)
+@rule(
+    aten.split,
+    aten.split_with_sizes,
+    aten.chunk,
+    aten.unsafe_split,
+    aten.unsafe_chunk,
+    aten.tensor_split,
+    aten.unsafe_split_with_sizes,
+    moves_data=True,
+)
 def split(call: Call) -> list[Layers]:
     """Stretches of an axis."""
     axis = call.argument("dim", 0) % call.args[0].dim()
@@ -124,59 +150,11 @@ def split(call: Call) -> list[Layers]:
     pieces, start = [], 0
     for piece in call.result:
         length = piece.shape[axis]
-        pieces.append(_moved(call, layers, lambda ids, start=start, length=length: ids.narrow(axis, start, length) if ids.shape[axis] > 1 else ids))
+        pieces.append(
+            moved(layers, lambda ids, start=start, length=length: ids.narrow(axis, start, length) if ids.shape[axis] > 1 else ids)
+        )
         start += length
     return pieces
-
-
-@rule(aten.cat, moves_data=True)
-def concatenated(call: Call) -> Layers:
-    """Labels side by side along the axis; along the other axes the pieces' labels are tied."""
-    tensors = [tensor for tensor in call.args[0] if tensor.numel() > 0 or tensor.dim() > 1]
-    axis = call.argument("dim", 0) % call.result.dim()
-    return _side_by_side(call, axis, [(tensor.shape[axis], list(call.layers(tensor))) for tensor in tensors])
-
-
-@rule(aten.stack, moves_data=True)
-def stacked(call: Call) -> Layers:
-    """Labels side by side along a new axis."""
-    axis = call.argument("dim", 0) % call.result.dim()
-    pieces = [(1, [layer.with_ids(layer.ids.unsqueeze(axis)) for layer in call.layers(tensor)]) for tensor in call.args[0]]
-    return _side_by_side(call, axis, pieces)
-
-
-def _side_by_side(call: Call, axis: int, pieces: list[tuple[int, list[Layer]]]) -> Layers:
-    reason = f"{call.name} in {call.where} puts it beside a tensor whose channels can't be cut"
-    patterns = {frozenset(layer.varying) - {axis} for _, layers in pieces for layer in layers}
-    results = []
-    for pattern in sorted(patterns, key=sorted):
-        matching = [next((layer for layer in layers if frozenset(layer.varying) - {axis} == pattern), None) for _, layers in pieces]
-        present = [layer for layer in matching if layer is not None]
-        if pattern and (len(present) < len(pieces) or not any(axis in layer.varying for layer in present)):
-            tied = _tied_pieces(call, pieces, matching, pattern, reason)
-            results += [tied] if tied is not None else []
-            continue
-        shape = list(torch.broadcast_shapes(*(layer.ids.narrow(axis, 0, 1).shape for layer in present)))
-        blocks = []
-        for (length, _), layer in zip(pieces, matching, strict=True):
-            shape[axis] = length
-            blocks.append(torch.zeros(shape, dtype=torch.long) if layer is None else layer.ids.expand(shape))
-        origins = frozenset().union(*(layer.origins for layer in present))
-        results.append(Layer(call.book.compress(torch.cat(blocks, dim=axis)), origins))
-    return tuple(layer for layer in results if layer.ids.numel() > 1)
-
-
-def _tied_pieces(call: Call, pieces: Any, matching: list[Layer | None], pattern: frozenset[int], reason: str) -> Layer | None:
-    present = [layer for layer in matching if layer is not None]
-    if len(present) < len(pieces):
-        for layer in present:
-            call.book.tie_along(layer, layer.varying, reason)
-        return None
-    for layer in present[1:]:
-        call.book.tie(present[0].ids, layer.ids, reason)
-    silent = torch.stack([(layer.ids > 0).expand(present[0].ids.shape) for layer in present]).all(dim=0)
-    ids = call.book.roots(present[0].ids).abs()
-    return Layer(torch.where(silent, ids, -ids), frozenset().union(*(layer.origins for layer in present)))
 
 
 @rule(aten.repeat, aten.tile, moves_data=True)
@@ -188,7 +166,7 @@ def repeated(call: Call) -> Layers:
         ids = ids.reshape((1,) * (len(repeats) - ids.dim()) + tuple(ids.shape))
         return ids.repeat([count if ids.shape[axis] > 1 else 1 for axis, count in enumerate(repeats)])
 
-    return _moved(call, call.layers(call.args[0]), move)
+    return moved(call.layers(call.args[0]), move)
 
 
 @rule(aten.constant_pad_nd, moves_data=True)
@@ -202,10 +180,20 @@ def padded(call: Call) -> Layers:
         moved = torch.constant_pad_nd(ids, own, 0)
         return moved if fill == 0 else -moved.abs()
 
-    return _moved(call, call.layers(call.args[0]), move)
+    return moved(call.layers(call.args[0]), move)
 
 
-@rule(aten.pixel_shuffle, aten.pixel_unshuffle, aten.channel_shuffle, aten.native_channel_shuffle, aten.unfold, aten.diagonal, aten.im2col, aten.as_strided_copy, moves_data=True)
+@rule(
+    aten.pixel_shuffle,
+    aten.pixel_unshuffle,
+    aten.channel_shuffle,
+    aten.native_channel_shuffle,
+    aten.unfold,
+    aten.diagonal,
+    aten.im2col,
+    aten.as_strided_copy,
+    moves_data=True,
+)
 def moved_in_full(call: Call) -> Layers:
     """Labels expanded to the whole tensor and moved by the operator itself."""
 
@@ -221,85 +209,10 @@ def moved_in_full(call: Call) -> Layers:
             moved = call.operator(full, *call.args[1:], **call.kwargs)
         return call.book.compress(moved)
 
-    return _moved(call, call.layers(call.args[0]), move)
+    return moved(call.layers(call.args[0]), move)
 
 
 @rule(aten.tril, aten.triu)
 def triangle(call: Call) -> Layers:
     """Some entries become zero; the labels stay."""
     return call.layers(call.args[0])
-
-
-@rule(aten.index.Tensor, aten._unsafe_index.Tensor, aten.index_select, moves_data=True)
-def indexed(call: Call) -> Layers:
-    """Labels picked by constant indices; indices that depend on data keep the axes they pick from."""
-    tensor = call.args[0]
-    if call.name == "index_select":
-        axis = call.args[1] % tensor.dim()
-        indices: list[Tensor | None] = [None] * axis + [call.args[2]]
-    else:
-        indices = list(call.args[1])
-    constant = all(index is None or (call.value(index) is None and index.device.type != "meta") for index in indices)
-    reason = f"{call.name} in {call.where} picks from it by data"
-    if any(index is not None and index.dtype is torch.bool for index in indices):
-        constant = False
-    layers = call.layers(tensor)
-    picked = [axis for axis, index in enumerate(indices) if index is not None]
-    if not constant:
-        layers = call.tie_along(layers, picked, reason) if _one_axis_each(indices) else _kept(call, layers, picked, reason)
-
-    def move(ids: Tensor) -> Tensor:
-        own = tuple(
-            slice(None) if index is None else index if ids.shape[axis] > 1 else torch.zeros(index.shape, dtype=torch.long)
-            for axis, index in enumerate(indices)
-        )
-        return call.book.compress(ids[own])
-
-    return _moved(call, layers, move)
-
-
-def _one_axis_each(indices: list[Tensor | None]) -> bool:
-    return not any(index is not None and index.dtype is torch.bool for index in indices)
-
-
-def _kept(call: Call, layers: Layers, axes: list[int], reason: str) -> Layers:
-    call.keep(layers, reason)
-    return ()
-
-
-@rule(aten.embedding)
-def embedded(call: Call) -> Layers:
-    """Rows are looked up by data and kept; the columns become the last axis."""
-    weight, indices = call.args[0], call.args[1]
-    across = [layer for layer in call.layers(weight) if layer.varying == (0,)]
-    call.keep(across, f"the embedding in {call.where} looks it up by index")
-    columns = [layer for layer in call.layers(weight) if layer.varying == (1,)]
-    return tuple(layer.with_ids(layer.ids.reshape((1,) * indices.dim() + (-1,))) for layer in columns)
-
-
-@rule(aten.empty_like, aten.ones_like, aten.rand_like, aten.randn_like, aten.full_like, aten.zeros_like)
-def made_like(call: Call) -> Layers:
-    """A tensor made in the shape of another is aligned with it, but silent only if it is zero."""
-    layers = call.layers(call.args[0])
-    return tuple(Layer(layer.ids.abs()) if call.name == "zeros_like" else Layer(-layer.ids.abs()) for layer in layers)
-
-
-@rule(aten.bernoulli_, aten.uniform_, aten.normal_, aten.fill_, aten.random_, aten.exponential_)
-def overwritten(call: Call) -> Layers:
-    """New content in the old place is aligned, but not silent."""
-    return tuple(layer.not_silent() for layer in call.layers(call.args[0]))
-
-
-@rule(aten.zero_)
-def zeroed(call: Call) -> Layers:
-    """Zeros are silent."""
-    return tuple(layer.with_ids(layer.ids.abs()) for layer in call.layers(call.args[0]))
-
-
-@rule(aten.copy_)
-def copied(call: Call) -> Layers:
-    """The target takes the source's labels; where it had labels of its own they are tied."""
-    target, source = call.args[0], call.args[1]
-    if not call.layers(target) and target.numel() * target.element_size() == target.untyped_storage().nbytes() and target.shape == source.shape:
-        return call.layers(source)
-    return pointwise(call)

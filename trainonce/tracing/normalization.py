@@ -87,11 +87,12 @@ def group_norm(call: Call) -> list[Layers]:
     layers = call.tie_along(call.layers(data), [axis for axis in range(data.dim()) if axis != 1], reason)
     vectors = [_on_channels(call, tensor, data.dim()) for tensor in (weight, bias) if isinstance(tensor, Tensor)]
     channels = data.shape[1]
-    if not layers or groups < 2 or any(vector is None for vector in vectors):
-        call.keep([*layers, *(vector for vector in vectors if vector is not None)], reason)
+    known = [vector for vector in vectors if vector is not None]
+    if not layers or groups < 2 or len(known) < len(vectors):
+        call.keep([*layers, *known], reason)
         return _first(call, ())
     layer = layers[0]
-    for vector in vectors:
+    for vector in known:
         call.book.tie(layer.ids, vector.ids, reason)
     rows = layer.ids.reshape(groups, channels // groups)
     call.book.tie(rows, rows[:, :1], reason)
@@ -188,7 +189,18 @@ def _gives_zero(call: Call, axes: Any) -> bool:
     return all(bool((tensor == 0).all()) for tensor in tree_leaves(result) if isinstance(tensor, Tensor))
 
 
-@rule(aten._softmax, aten._log_softmax, aten._safe_softmax, aten.cumsum, aten.cumprod, aten.sort, aten.logcumsumexp, aten.topk, aten.cummax, aten.renorm)
+@rule(
+    aten._softmax,
+    aten._log_softmax,
+    aten._safe_softmax,
+    aten.cumsum,
+    aten.cumprod,
+    aten.sort,
+    aten.logcumsumexp,
+    aten.topk,
+    aten.cummax,
+    aten.renorm,
+)
 def along_one_axis(call: Call) -> list[Layers]:
     """The axis is kept, the others pass, no longer silent."""
     data = call.args[0]

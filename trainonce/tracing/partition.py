@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from trainonce.channels import AttributeChange, ChannelGroup, Contraction, Example, Factor, Partition, Role, Slice, WrongPlan
 from trainonce.tracing.labels import KERNEL, LabelBook, Layer, Slot
-from trainonce.tracing.record import Product, Recording
+from trainonce.tracing.recording import Product, Recording
 from trainonce.tracing.sizes import Check, Survivors, attribute_changes, checks_of, solve
 
 
@@ -36,7 +36,11 @@ def settle(recording: Recording) -> None:
                 book.keep(current.ids, "a reshape in the model mixes it with channels that can't be cut")
             elif len(current.varying) > 1:
                 free = max(current.varying, key=lambda axis: current.ids.shape[axis])
-                book.tie_along(current, [axis for axis in current.varying if axis != free], "a reshape in the model mixes it with channels that can't be cut")
+                book.tie_along(
+                    current,
+                    [axis for axis in current.varying if axis != free],
+                    "a reshape in the model mixes it with channels that can't be cut",
+                )
                 still.append(layer)
         waiting = still
 
@@ -46,7 +50,9 @@ def keep_matching(recording: Recording, patterns: Sequence[str]) -> None:
     for pattern in patterns:
         matched = [slot for slot in recording.slots if _matches(slot[0], pattern)]
         if not matched:
-            raise ValueError(f"keep={pattern!r} matches no module of this model. Give names from model.named_modules(), with * for any part.")
+            raise ValueError(
+                f"keep={pattern!r} matches no module of this model. Give names from model.named_modules(), with * for any part."
+            )
         for slot in matched:
             if slot in recording.writers:
                 recording.book.keep(recording.slots[slot], f"you asked to keep {pattern!r}")
@@ -189,7 +195,7 @@ class SizeSolver:
         """Attribute changes; raises WrongPlan if the masks contradict a size in the model."""
         changes, failed = self.attempt(masks)
         if failed:
-            raise WrongPlan(f"these masks don't fit the model: {failed[0].reason}. Keep the same number of channels in tied layers, or keep the group whole.")
+            raise WrongPlan(f"these masks don't fit the model: {failed[0].reason}. Keep the group whole, or as many channels in each part.")
         return changes
 
 

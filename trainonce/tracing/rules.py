@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from trainonce.tracing.labels import Layer, Value, align
 
 if TYPE_CHECKING:
-    from trainonce.tracing.record import Tracer
+    from trainonce.tracing.tracer import Tracer
 
 Layers = tuple[Layer, ...]
 Rule = Callable[["Call"], Layers | list[Layers]]
@@ -118,7 +118,11 @@ def apply_rule(call: Call) -> None:
         return
     is_weight = all(value.is_weight for value in known)
     results = [item for item in tree_leaves(call.result) if isinstance(item, Tensor)]
-    if is_weight and call.operator not in MOVEMENT and not any(layer.origins - call.tracer.buffers for value in known for layer in value.layers):
+    if (
+        is_weight
+        and call.operator not in MOVEMENT
+        and not any(layer.origins - call.tracer.buffers for value in known for layer in value.layers)
+    ):
         # Tables computed from buffers (rotary frequencies) are constants: their channels are nobody's.
         layers = ()
     elif any(value.layers for value in known) or call.operator is aten.expand.default:
@@ -207,8 +211,9 @@ def _meet(call: Call, number: int, extents: list[tuple[int, ...]], aligned: list
             partners = [partner for partner in aligned[other] if set(partner.varying) & set(full)]
             covered = {axis for partner in partners for axis in partner.varying}
             current = call.book.tie_along(current, [axis for axis in full if axis not in covered], reason) if full else current
-            for partner in partners if current is not None else ():
-                call.book.tie(current.ids, partner.ids, reason)
+            if current is not None:
+                for partner in partners:
+                    call.book.tie(current.ids, partner.ids, reason)
         if current is not None:
             met.append(current)
     return met
@@ -239,17 +244,25 @@ def _outcome_at_zero(call: Call, zeroed: set[int], operands: list[Tensor]) -> fl
     """0 if the operator gives zero whenever the operands in `zeroed` are zero; NaN if it is undefined there; else 1."""
     trials = [[0.0] if number in zeroed else _trial_values(tensor) for number, tensor in enumerate(operands)]
     for numbers in itertools.product(*trials):
-        replacements = iter(
-            torch.tensor(number, dtype=torch.double if tensor.is_floating_point() else tensor.dtype)
-            for number, tensor in zip(numbers, operands, strict=True)
-        )
-        args, kwargs = torch.utils._pytree.tree_map_only(Tensor, lambda _: next(replacements), (call.args, call.kwargs))
-        outcome = call.operator(*args, **kwargs)
-        if bool(torch.isnan(outcome.double() if not outcome.is_complex() else outcome.abs())):
+        outcome = _outcome(call, [_scalar(number, tensor) for number, tensor in zip(numbers, operands, strict=True)])
+        if bool(torch.isnan(outcome)):
             return float("nan")
         if outcome != 0:
             return 1.0
     return 0.0
+
+
+def _outcome(call: Call, operands: list[Tensor]) -> Tensor:
+    """The operator on other tensors, with the scalars that it was called with."""
+    waiting = iter(operands)
+    args, kwargs = tree_map_only(Tensor, lambda _: next(waiting), (tuple(call.args), call.kwargs))
+    return call.operator(*args, **kwargs)
+
+
+def _scalar(number: float, like: Tensor) -> Tensor:
+    if like.is_complex():
+        return torch.tensor(number, dtype=torch.complex128)
+    return torch.tensor(number, dtype=torch.double if like.is_floating_point() else like.dtype)
 
 
 def _trial_values(tensor: Tensor) -> list[float]:

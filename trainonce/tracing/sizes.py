@@ -17,7 +17,7 @@ from torch import Tensor
 from trainonce.channels import AttributeChange
 from trainonce.tracing.expressions import Attribute, AxisSize, Operation, evaluate, leaves, leaves_of, map_leaves
 from trainonce.tracing.labels import LabelBook, Layer, Value
-from trainonce.tracing.record import Demand, Movement, Recording
+from trainonce.tracing.recording import Demand, Movement, Recording
 
 Assignment = dict[Attribute, int]
 
@@ -45,7 +45,8 @@ class Survivors:
                     others = [other for other in range(alive.dim()) if other != axis]
                     here = alive.amax(dim=others).expand(value.shape[axis]) if others else alive
                     if not bool(here.all()):
-                        axes[axis] = here if axes[axis] is None else axes[axis] & here
+                        known = axes[axis]
+                        axes[axis] = here if known is None else known & here
             self._known[id(value)] = axes
         return self._known[id(value)]
 
@@ -93,7 +94,9 @@ class Check:
 
     def is_touched(self, survivors: Survivors, changed: Assignment) -> bool:
         """Whether the cut can have changed anything here."""
-        return any(attribute in changed for attribute in self.attributes) or any(not bool(survivors.of_layer(layer).all()) for layer in self.layers)
+        return any(attribute in changed for attribute in self.attributes) or any(
+            not bool(survivors.of_layer(layer).all()) for layer in self.layers
+        )
 
 
 class MovementCheck(Check):
@@ -120,7 +123,11 @@ class MovementCheck(Check):
                 return elements if survivors is None else _cut(elements, survivors.of_value(item))
             if isinstance(item, Tensor):
                 return item
-            return evaluate(item, {}, lambda leaf: leaf.value.shape[leaf.axis], self.recording.originals) if survivors is None else self.value_of(item, survivors, changed)
+            return (
+                evaluate(item, {}, lambda leaf: leaf.value.shape[leaf.axis], self.recording.originals)
+                if survivors is None
+                else self.value_of(item, survivors, changed)
+            )
 
         args, kwargs = map_leaves(number, self.movement.arguments)
         result = self.movement.function(*args, **kwargs)
@@ -128,7 +135,9 @@ class MovementCheck(Check):
 
     def holds(self, survivors: Survivors, changed: Assignment) -> bool:
         """Replay on numbered elements, whole and cut."""
-        expected = [_cut(tensor, survivors.of_value(value)) for tensor, value in zip(self._run(None, {}), self.movement.results, strict=True)]
+        expected = [
+            _cut(tensor, survivors.of_value(value)) for tensor, value in zip(self._run(None, {}), self.movement.results, strict=True)
+        ]
         try:
             found = self._run(survivors, changed)
         except (RuntimeError, ValueError, IndexError, TypeError, ZeroDivisionError):
@@ -159,7 +168,11 @@ class MovementCheck(Check):
                 _tie_layers(book, [(results[0], axis, other, axis) for axis in range(len(other.shape))], self.reason)
         sizes = self._sizes
         if len(results) == 1 and len(sizes) == len(results[0].shape):
-            _tie_layers(book, [(results[0], axis, size.value, size.axis) for axis, size in enumerate(sizes) if isinstance(size, AxisSize)], self.reason)
+            _tie_layers(
+                book,
+                [(results[0], axis, size.value, size.axis) for axis, size in enumerate(sizes) if isinstance(size, AxisSize)],
+                self.reason,
+            )
         return book.num_ties > before
 
     def wanted(self, survivors: Survivors) -> set[int]:
@@ -172,7 +185,13 @@ class DemandCheck(Check):
 
     def __init__(self, recording: Recording, demand: Demand) -> None:
         """For one recorded demand."""
-        super().__init__(recording, demand.where, [demand.source], [demand.layer], f"{demand.what} in {demand.where or 'the model'} doesn't follow the cut")
+        super().__init__(
+            recording,
+            demand.where,
+            [demand.source],
+            [demand.layer],
+            f"{demand.what} in {demand.where or 'the model'} doesn't follow the cut",
+        )
         self.demand = demand
 
     def holds(self, survivors: Survivors, changed: Assignment) -> bool:

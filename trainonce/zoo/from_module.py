@@ -26,7 +26,9 @@ def build_model(source: str, example: Example | None) -> Source:
                 raise refuse_name(source, (known for known in dir(found) if not known.startswith("_")))
             found = getattr(found, part)
         if not callable(found):
-            raise UnknownModel(f"{source} is a {type(found).__name__}, not something to call. Name a function or class that gives the model.")
+            raise UnknownModel(
+                f"{source} is a {type(found).__name__}, not something to call. Name a function or class that gives the model."
+            )
         model = _call(source, found)
     if not isinstance(model, nn.Module):
         raise UnknownModel(f"{source} gave a {type(model).__name__}. It must return an nn.Module when called without arguments.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import timm
 
 from trainonce.zoo.inputs import draw_image
@@ -16,7 +18,7 @@ def build_model(name: str) -> Source:
     if not timm.is_model(name):
         raise refuse_name(source, timm.list_models())
     model = timm.create_model(name, pretrained=False).eval()
-    settings = model.pretrained_cfg
+    settings: Any = model.pretrained_cfg
     colours, height, width = settings["input_size"]
     if not settings.get("fixed_input_size", False):
         height, width = min(height, _LARGEST_SIZE), min(width, _LARGEST_SIZE)

@@ -30,7 +30,8 @@ def build_model(name: str) -> Source:
         raise refuse_name(source, torchvision.models.list_models())
     if name.startswith("quantized_"):
         raise UnknownModel(
-            f"{source} is made for int8 weights, which can't be trained and so are not pruned. Use torchvision:{name.removeprefix('quantized_')}."
+            f"{source} is made for int8 weights, which can't be trained and so are not pruned. "
+            f"Use torchvision:{name.removeprefix('quantized_')}."
         )
     with warnings.catch_warnings():
         # googlenet and inception_v3 announce a default that will change; it doesn't matter here.

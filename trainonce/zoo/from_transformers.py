@@ -27,8 +27,12 @@ _LARGEST_MODEL = 50_000_000
 _SMALL_SIZES = {
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "word_embed_proj_dim", "embedding_size", "pooler_output_size"), _WIDTH),
     **dict.fromkeys(("intermediate_size", "ffn_dim", "encoder_ffn_dim", "decoder_ffn_dim", "d_ff", "hidden_dim", "n_inner"), _FEED_FORWARD),
-    **dict.fromkeys(("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers", "num_decoder_layers"), _LAYERS),
-    **dict.fromkeys(("num_attention_heads", "num_heads", "n_head", "n_heads", "encoder_attention_heads", "decoder_attention_heads"), _HEADS),
+    **dict.fromkeys(
+        ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers", "num_decoder_layers"), _LAYERS
+    ),
+    **dict.fromkeys(
+        ("num_attention_heads", "num_heads", "n_head", "n_heads", "encoder_attention_heads", "decoder_attention_heads"), _HEADS
+    ),
     **dict.fromkeys(("head_dim", "d_kv", "rotary_dim", "projection_dim", "num_mel_bins"), _WIDTH // _HEADS),
     **dict.fromkeys(("max_position_embeddings", "n_positions", "max_source_positions", "max_target_positions"), _POSITIONS),
     "num_key_value_heads": _HEADS // 2,
@@ -117,7 +121,7 @@ def _accepted_example(source: str, model: nn.Module) -> dict[str, Tensor]:
 def _possible_examples(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     accepted = inspect.signature(model.forward).parameters
     config: Any = model.config
-    main = model.main_input_name
+    main = str(model.main_input_name)
     main_input = _draw_input(main, config)
     if main_input is None:
         return

@@ -47,7 +47,9 @@ def build(source: str, inputs: Sequence[str] = ()) -> Source:
     """
     library, colon, name = source.partition(":")
     if not (library and colon and name):
-        raise UnknownModel(f"{source!r} names no model. Write it as torchvision:NAME, timm:NAME, transformers:CLASS or module.path:callable.")
+        raise UnknownModel(
+            f"{source!r} names no model. Write it as torchvision:NAME, timm:NAME, transformers:CLASS or module.path:callable."
+        )
     example = parse_inputs(inputs) if inputs else None
     if library not in LIBRARIES:
         from_module = importlib.import_module("trainonce.zoo.from_module")

@@ -1,0 +1,70 @@
+"""What recorded runs of a model have shown, as data: labels of weights, products, movements, demands on sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from trainonce.tracing.expressions import Attribute, Ledger
+from trainonce.tracing.labels import LabelBook, Layer, Slot, Value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Product:
+    """A contraction as it was seen: coefficient, one size per letter, and the layers on those letters."""
+
+    where: str
+    coefficient: int
+    sizes: dict[str, int]
+    layers: tuple[tuple[Layer, str], ...]
+    """Each layer with the letters of its axes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Movement:
+    """A call that only moves data, with the sources of its sizes, to be replayed under a cut."""
+
+    where: str
+    function: Callable[..., Any]
+    arguments: Any
+    """The call's (args, kwargs) with tensors replaced by Values and integers by their sources."""
+
+    results: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """A size argument that must equal the number of live entries of some labels (a conv's `groups`)."""
+
+    where: str
+    source: Any
+    layer: Layer
+    what: str
+
+
+@dataclass(eq=False)
+class Recording:
+    """All that one or more runs of a model have shown."""
+
+    book: LabelBook = field(default_factory=LabelBook)
+    slots: dict[Slot, Tensor] = field(default_factory=dict)
+    """Labels of every axis of every parameter and buffer that was used."""
+
+    used: set[str] = field(default_factory=set)
+    """Parameters and buffers that an operator has read."""
+
+    writers: set[Slot] = field(default_factory=set)
+    readers: set[Slot] = field(default_factory=set)
+    followers: set[Slot] = field(default_factory=set)
+    products: list[Product] = field(default_factory=list)
+    movements: list[Movement] = field(default_factory=list)
+    demands: list[Demand] = field(default_factory=list)
+    spread: list[Layer] = field(default_factory=list)
+    """Layers that vary along more than one axis: each must lose a product set."""
+
+    ledgers: list[Ledger] = field(default_factory=list)
+    originals: dict[Attribute, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
