@@ -29,6 +29,7 @@ def silence(model: nn.Module, plan: Plan) -> nn.Module:
                 dropped = torch.ones(tensor.shape[cut.axis], dtype=torch.bool)
                 dropped[list(cut.kept)] = False
                 tensor.index_fill_(cut.axis, dropped.nonzero().flatten().to(tensor.device), 0)
+    drop_caches(model)
     return model
 
 
@@ -52,6 +53,7 @@ def apply_plan(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer
         _set_attribute(modules[change.module], change.name, change.index, change.after)
     for module in modules.values():
         mend_sizes(module)
+    drop_caches(model)
     model.__dict__[PLANS] = (*plans_of(model), plan.without_example())
 
 
@@ -195,5 +197,14 @@ def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -
         for state, saved in states:
             state.clear()
             state.update(saved)
+        drop_caches(model)
 
     return restore
+
+
+def drop_caches(model: nn.Module) -> None:
+    """Let modules forget what they computed from old weights: those that cache for inference do so when they go to training mode."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.train()
+    for module, training in modes:
+        module.training = training

@@ -16,6 +16,8 @@ from typing import Any
 _ROOT = Path(__file__).parents[2]
 _POLL_SECONDS = 0.2
 _LONGEST_REASON = 300
+TIME_LIMIT = "time limit"
+"""How the reason begins if a part ran out of time."""
 
 Facts = dict[str, Any]
 
@@ -63,9 +65,7 @@ def _run_child(source: str, parts: list[str], limits: Limits) -> tuple[dict[str,
         report, errors = Path(folder) / "report.jsonl", Path(folder) / "errors.txt"
         command = [sys.executable, "-m", "benchmarks.coverage.child", source, str(report), str(limits.memory_gb), *parts]
         with errors.open("w") as stderr:
-            child = subprocess.Popen(
-                command, cwd=_ROOT, stdout=subprocess.DEVNULL, stderr=stderr, env={**os.environ, "PYTHONWARNINGS": "ignore"}
-            )
+            child = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.DEVNULL, stderr=stderr, env={**os.environ, "PYTHONWARNINGS": "ignore"})
             try:
                 in_time = _wait(child, report, limits.seconds)
             finally:
@@ -74,7 +74,7 @@ def _run_child(source: str, parts: list[str], limits: Limits) -> tuple[dict[str,
         found = _read(report)
         if not in_time:
             stage = found[next(reversed(found))]["stage"] if found else "start"
-            return found, f"time limit of {limits.seconds:.0f} s {stage}"
+            return found, f"{TIME_LIMIT} of {limits.seconds:.0f} s {stage}"
         last_words = " ".join(errors.read_text(errors="replace").split()[-30:])[-_LONGEST_REASON:]
         return found, f"process ended with {child.returncode}: {last_words}"
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -39,45 +40,92 @@ def warm_up() -> None:
 def measure_peer(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """After each step its name and what it found; a step that raises ends it."""
     subject = load_subject(source)
-    model, example = subject.model, subject.example
-    outputs = run_quietly(model, example)
-    full_macs, _ = count_macs(model, example)
-    full_parameters = sum(parameter.numel() for parameter in model.parameters())
+    outputs = run_quietly(subject.model, subject.example)
+    macs, _ = count_macs(subject.model, subject.example)
+    whole = Whole(outputs, macs, _num_parameters(subject.model))
     started = time.perf_counter()
-    inputs = (example,) if isinstance(example, Tensor) else example
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch_pruning.DependencyGraph().build_dependency(model, inputs)
+        torch_pruning.DependencyGraph().build_dependency(subject.model, _inputs(subject.example))
         yield "graph", {"graph_seconds": time.perf_counter() - started}
-        dropped = _prune(model, inputs, _output_layers(model, outputs))
+        try:
+            yield "cut", _measure_cut(source, whole, _last_layers)
+        except OtherShape:
+            # Models that return their features have no classifier: leave out every layer that could write an output.
+            yield "cut", {"left_out": "every layer as wide as an output", **_measure_cut(source, whole, _layers_as_wide)}
+
+
+class OtherShape(Exception):
+    """The cut changed the shape of an output."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Whole:
+    """The model before the cut."""
+
+    outputs: list[Tensor]
+    macs: int
+    num_parameters: int
+
+
+def _measure_cut(source: str, whole: Whole, choose_ignored: Callable[[nn.Module, list[Tensor]], list[nn.Module]]) -> dict[str, Any]:
+    subject = load_subject(source)
+    model, example = subject.model, subject.example
+    dropped = _prune(model, _inputs(example), choose_ignored(model, whole.outputs))
     after = run_quietly(model, example)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
+    if [tensor.shape for tensor in after] != [tensor.shape for tensor in whole.outputs]:
+        raise OtherShape("the output has another shape")
     macs, _ = count_macs(model, example)
-    yield "prune", {"removed_share": 1 - macs / full_macs if full_macs else 0.0, "removed_parameters": 1 - parameters / full_parameters}
+    removed_parameters = 1 - _num_parameters(model) / whole.num_parameters
+    problem = "nearly nothing is cut" if removed_parameters < LEAST_PARAMETERS else take_training_step(model, example)
+    difference = _difference_from_masked(source, dropped, after)
+    return {
+        "removed_share": 1 - macs / whole.macs if whole.macs else 0.0,
+        "removed_parameters": removed_parameters,
+        "usable": problem is None,
+        "problem": problem,
+        "difference": difference,
+        "exact": problem is None and difference is not None and difference <= LARGEST_DIFFERENCE,
+    }
 
-    problem = None
-    if [tensor.shape for tensor in after] != [tensor.shape for tensor in outputs]:
-        problem = "the output has another shape"
-    elif 1 - parameters / full_parameters < LEAST_PARAMETERS:
-        problem = "nearly nothing is cut"
-    problem = problem or take_training_step(model, example)
-    yield "train", {"usable": problem is None, "problem": problem}
 
-    masked = load_subject(source).model
-    _zero_channels(masked, dropped)
-    difference = largest_difference(run_quietly(masked, example), after)
-    yield "compare", {"difference": difference, "exact": problem is None and difference <= LARGEST_DIFFERENCE}
+def _difference_from_masked(source: str, dropped: Dropped, after: list[Tensor]) -> float | None:
+    """The difference from the full model with the same channels zeroed; None if this file can't zero them."""
+    masked = load_subject(source)
+    try:
+        _zero_channels(masked.model, dropped)
+    except UnknownLayer:
+        return None
+    return largest_difference(run_quietly(masked.model, masked.example), after)
+
+
+def _inputs(example: Example) -> Example:
+    return (example,) if isinstance(example, Tensor) else example
+
+
+def _num_parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 Dropped = dict[tuple[str, int], set[int]]
 """For each module or bare parameter, and the axis if it is a parameter, the channels that were removed."""
 
 
-def _output_layers(model: nn.Module, outputs: list[Tensor]) -> list[nn.Module]:
-    """The layers as wide as an output's channels: classifiers, which must keep their classes."""
+def _layers_as_wide(model: nn.Module, outputs: list[Tensor]) -> list[nn.Module]:
+    """The layers as wide as an output's channels, in the model's order."""
     widths = {tensor.shape[1] if tensor.dim() >= 4 else tensor.shape[-1] for tensor in outputs if tensor.dim() >= 2}
-    linear = [module for module in model.modules() if isinstance(module, nn.Linear) and module.out_features in widths]
-    return linear + [module for module in model.modules() if isinstance(module, nn.modules.conv._ConvNd) and module.out_channels in widths]
+    return [module for module in model.modules() if _width(module) in widths]
+
+
+def _last_layers(model: nn.Module, outputs: list[Tensor]) -> list[nn.Module]:
+    """Of the layers as wide as an output's channels the last of each width: classifiers, which must keep their classes."""
+    return list({_width(module): module for module in _layers_as_wide(model, outputs)}.values())
+
+
+def _width(module: nn.Module) -> int | None:
+    if isinstance(module, nn.Linear):
+        return module.out_features
+    return module.out_channels if isinstance(module, nn.modules.conv._ConvNd) else None
 
 
 def _prune(model: nn.Module, inputs: Example, ignored: list[nn.Module]) -> Dropped:

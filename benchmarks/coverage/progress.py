@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.coverage.children import Facts, Limits, measure_parts
+from benchmarks.coverage.children import TIME_LIMIT, Facts, Limits, measure_parts
 from benchmarks.coverage.suites import CACHE, Subject
 
 _HERE = Path(__file__).parent
@@ -56,16 +56,22 @@ def _measure(subject: Subject, limits: Limits, accept_old: bool) -> tuple[Measur
     path = CACHE / subject.suite / f"{subject.source.partition(':')[2]}.json"
     known: dict[str, Facts] = json.loads(path.read_text()) if path.exists() else {}
     wanted = {part: _fingerprint(part) for part in parts_of(subject)}
-    valid = {part: known[part] for part in wanted if part in known and (accept_old or known[part]["of_code"] == wanted[part])}
+    valid = {part: known[part] for part in wanted if part in known and _may_be_used(known[part], wanted[part], limits, accept_old)}
     missing = [part for part in wanted if part not in valid]
     for part, facts in measure_parts(subject.source, missing, limits).items():
-        valid[part] = {"of_code": wanted[part], **facts}
+        valid[part] = {"of_code": wanted[part], "limit_seconds": limits.seconds, **facts}
     if missing:
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(f".{os.getpid()}.new")
         unfinished.write_text(json.dumps(known | valid, indent=1))
         unfinished.replace(path)
     return Measured(subject, valid), not missing
+
+
+def _may_be_used(facts: Facts, code: str, limits: Limits, accept_old: bool) -> bool:
+    """Whether what is on disk answers for this run; what ran out of time is tried again with more of it."""
+    ran_out = str(facts.get("failure")).startswith(TIME_LIMIT) and facts["limit_seconds"] < limits.seconds
+    return (accept_old or facts["of_code"] == code) and not ran_out
 
 
 def _fingerprint(part: str) -> str:

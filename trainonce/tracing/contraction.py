@@ -89,14 +89,11 @@ def _consume(call: Call, operands: tuple[Operand, Operand], letter: str) -> None
     mine, other = ours[0].ids.flatten(), theirs[0].ids.flatten()
     call.book.tie(mine, other, reason)
     silent = (mine > 0) & (not left.is_weight) | (other > 0) & (not right.is_weight)
-    if left.is_weight and right.is_weight:
-        silent = mine > 0
-        call.tracer.recording.writers |= ours[0].origins
-        call.tracer.recording.readers |= theirs[0].origins
-    else:
-        for operand, layer in ((left, ours[0]), (right, theirs[0])):
-            if operand.is_weight:
-                call.tracer.recording.readers |= layer.origins
+    for operand, layer in ((left, ours[0]), (right, theirs[0])):
+        if operand.is_weight and not bool(silent.all()):
+            # What comes in is not zero with its writers (a sigmoid, a shared bias): the columns that read it are zeroed as well.
+            call.tracer.recording.writers |= layer.origins
+            silent = silent | (layer.ids.flatten() > 0)
     call.book.keep(mine[~silent], f"zero is not silence: {call.name} in {call.where} would still read a constant from it")
 
 

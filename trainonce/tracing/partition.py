@@ -148,10 +148,10 @@ def _unique_name(main: Slice, names: dict[str, int]) -> str:
 def _contraction(book: LabelBook, product: Product, channel_of_label: Tensor) -> Contraction:
     vectors: dict[str, list[Tensor]] = {letter: [] for letter in product.sizes}
     for layer, letters in product.layers:
-        ids = book.compress(layer.ids.abs())
-        for axis, letter in enumerate(letters):
-            if ids.shape[axis] > 1:
-                vectors[letter].append(channel_of_label[ids.flatten()])
+        current = Layer(book.compress(layer.ids.abs()))
+        # A layer that still varies along two axes could not be settled: all of it is kept.
+        if len(current.varying) == 1:
+            vectors[letters[current.varying[0]]].append(channel_of_label[current.ids.flatten()])
     coefficient, factors = product.coefficient, []
     for letter, size in product.sizes.items():
         if vectors[letter]:

@@ -57,7 +57,6 @@ class Recording:
     """Parameters and buffers that an operator has read."""
 
     writers: set[Slot] = field(default_factory=set)
-    readers: set[Slot] = field(default_factory=set)
     followers: set[Slot] = field(default_factory=set)
     products: list[Product] = field(default_factory=list)
     movements: list[Movement] = field(default_factory=list)

@@ -94,9 +94,11 @@ class Check:
 
     def is_touched(self, survivors: Survivors, changed: Assignment) -> bool:
         """Whether the cut can have changed anything here."""
-        return any(attribute in changed for attribute in self.attributes) or any(
-            not bool(survivors.of_layer(layer).all()) for layer in self.layers
-        )
+        return any(attribute in changed for attribute in self.attributes) or self.is_cut(survivors)
+
+    def is_cut(self, survivors: Survivors) -> bool:
+        """Whether any channel that it looks at is gone."""
+        return any(not bool(survivors.of_layer(layer).all()) for layer in self.layers)
 
 
 class MovementCheck(Check):
@@ -273,9 +275,10 @@ def solve(checks: list[Check], survivors: Survivors) -> tuple[Assignment, list[C
                 changed = attempt
                 break
     failed = [check for check in checks if check.is_touched(survivors, changed) and not check.holds(survivors, changed)]
-    # A check on attributes alone has no channels of its own to keep: those that forced the attribute are.
-    failed += [forced_by[attribute] for check in failed if not check.layers for attribute in check.attributes if attribute in forced_by]
-    return changed, failed
+    # A check that loses no channels of its own fails because of an attribute: what forced that attribute is to blame.
+    innocent = [check for check in failed if not check.is_cut(survivors)]
+    guilty = [forced_by[attribute] for check in innocent for attribute in check.attributes if attribute in forced_by]
+    return changed, [check for check in failed if check not in innocent] + guilty
 
 
 def _attempts(check: Check, survivors: Survivors, changed: Assignment) -> Iterator[Assignment]:
