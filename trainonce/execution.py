@@ -14,6 +14,9 @@ from torch.utils.weak import WeakTensorKeyDictionary
 LARGEST_CONSTANT = 1_000_000
 """Elements up to which the value of a constant on the meta device is computed as well."""
 
+_CACHES = "transformers.cache_utils"
+"""Key-value caches are the model's own memory, handed out for its next call: they shrink with its heads."""
+
 
 def run_model(model: nn.Module, example: Any) -> Any:
     """Call the model on an example: a tensor, a tuple of inputs, or a dict of keyword inputs."""
@@ -39,6 +42,8 @@ def output_tensors(outputs: Any) -> list[Tensor]:
         if item is None or isinstance(item, str | int | float | bool | nn.Module) or id(item) in seen:
             continue
         seen.add(id(item))
+        if type(item).__module__ == _CACHES:
+            continue
         if isinstance(item, dict):
             waiting.extend(reversed(list(item.values())))
         elif isinstance(item, tuple | list):
@@ -46,6 +51,11 @@ def output_tensors(outputs: Any) -> list[Tensor]:
         elif hasattr(item, "__dict__"):
             waiting.extend(reversed(list(vars(item).values())))
     return found
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of an error's words."""
+    return str(error).strip().split("\n")[0][:300]
 
 
 class _ConstantsOnMeta(TorchDispatchMode):

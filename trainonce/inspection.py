@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_map_only
 
 from trainonce import proof
 from trainonce.channels import Example, Partition, WrongPlan
-from trainonce.execution import output_tensors, run_model
+from trainonce.execution import one_line
 from trainonce.plan import Plan
 from trainonce.surgery import apply_plan, check_fits, check_owned, silence, snapshot
 from trainonce.tracing import assembly, contraction, convolution, movement, normalization  # noqa: F401 - registers the rules
@@ -55,8 +55,10 @@ def cut(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer | None
 
     The cut proves itself on the plan's example: same outputs as with the dropped channels silent, and a backward pass.
     If it can't, WrongPlan is raised and everything is as before.
+
+    Example: `trainonce.cut(model, trainonce.Plan.random(partition, keep=0.5), optimizer=optimizer)`.
     """
-    tensors = check_fits(model, plan)
+    check_fits(model, plan)
     if optimizer is not None:
         check_owned(optimizer, model)
     restore = snapshot(model, optimizer)
@@ -66,55 +68,33 @@ def cut(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer | None
             if plan.example is None:
                 apply_plan(model, plan, optimizer=optimizer)
             else:
-                for name in {axis_cut.tensor for axis_cut in plan.cuts if axis_cut.silenced}:
-                    tensors[name].data = tensors[name].data.clone()
-                silence(model, plan)
-                before = proof.outputs_of(model, plan.example)
-                apply_plan(model, plan, optimizer=optimizer)
-                _prove(model, plan, before)
-    except WrongPlan:
-        restore()
-        raise
+                _cut_and_prove(model, plan, plan.example, optimizer)
     except BaseException as error:
         restore()
-        if isinstance(error, Exception):
-            raise WrongPlan(
-                f"the cut model does not run: {one_line(error)}. The model is unchanged; keep the layer concerned with keep=[...]."
-            ) from error
-        raise
+        if not isinstance(error, Exception) or isinstance(error, WrongPlan):
+            raise
+        way_out = "The model is unchanged; keep the layer concerned with keep=[...]."
+        raise WrongPlan(f"the cut model does not run ({one_line(error)}). {way_out}") from error
     return model
 
 
-def _prove(model: nn.Module, plan: Plan, before: list[Tensor]) -> None:
-    assert plan.example is not None
-    difference = proof.relative_difference(before, proof.outputs_of(model, plan.example))
+def _cut_and_prove(model: nn.Module, plan: Plan, example: Example, optimizer: torch.optim.Optimizer | None) -> None:
+    tensors = dict(model.named_parameters()) | dict(model.named_buffers())
+    refusal = proof.backward_refusal(model, example)
+    for name in {axis_cut.tensor for axis_cut in plan.cuts if axis_cut.silenced}:
+        # A copy: the caller puts the data back if the proof fails.
+        tensors[name].data = tensors[name].data.clone()
+    silence(model, plan)
+    before = proof.outputs_of(model, example)
+    apply_plan(model, plan, optimizer=optimizer)
+    difference = proof.relative_difference(before, proof.outputs_of(model, example))
     dtype = next((tensor.dtype for tensor in before if tensor.is_floating_point()), torch.float32)
     if difference > proof.TOLERANCE.get(dtype, 5e-2):
         raise WrongPlan(
             f"the cut model differs from the silenced one by {difference:.1e} of the output's scale. It is unchanged; inspect it again."
         )
-    _prove_backward(model, plan.example)
-
-
-def _prove_backward(model: nn.Module, example: Example) -> None:
-    """Gradients flow to the small parameters in their new shapes; the gradients that were there stay."""
-    saved = [(parameter, parameter.grad) for parameter in model.parameters()]
-    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
-    try:
-        for parameter, _ in saved:
-            parameter.grad = None
-        with torch.enable_grad():
-            outputs = [
-                tensor for tensor in output_tensors(run_model(model, example)) if tensor.requires_grad and tensor.is_floating_point()
-            ]
-            if outputs:
-                torch.autograd.backward([tensor.float().sum() if not tensor.is_meta else tensor.sum() for tensor in outputs])
-    finally:
-        for parameter, grad in saved:
-            parameter.grad = grad
-        for buffer, content in buffers:
-            if not buffer.is_meta:
-                buffer.data = content
+    if refusal is None and (refusal := proof.backward_refusal(model, example)):
+        raise WrongPlan(f"no gradient flows through the cut model ({refusal}). It is unchanged; inspect it again.")
 
 
 def _check_arguments(model: Any, example: Any, keep: Any) -> None:
@@ -129,11 +109,6 @@ def _check_arguments(model: Any, example: Any, keep: Any) -> None:
         )
     if isinstance(keep, str):
         raise UnusableModel(f"keep must be a list of patterns, got the text {keep!r}. Write keep=[{keep!r}].")
-
-
-def one_line(error: BaseException) -> str:
-    """The first line of an error's words."""
-    return str(error).strip().split("\n")[0][:300]
 
 
 def _record_training(model: nn.Module, example: Example, recording: Recording) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from trainonce.channels import Example
-from trainonce.execution import output_tensors, run_model
+from trainonce.execution import one_line, output_tensors, run_model
 from trainonce.plan import Plan
 from trainonce.surgery import apply_plan, silence, snapshot
 
@@ -99,6 +99,29 @@ def relative_difference(before: list[Tensor], after: list[Tensor]) -> float:
         scale = float(a.abs().max()) if a.numel() else 0.0
         worst = max(worst, float((a - b).abs().max()) / max(scale, 1e-30) if a.numel() and not torch.equal(a, b) else 0.0)
     return worst
+
+
+def backward_refusal(model: nn.Module, example: Example) -> str | None:
+    """Why no gradient can be computed on the example; None if it can. Gradients and buffers are left as they were."""
+    saved = [(parameter, parameter.grad) for parameter in model.parameters()]
+    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers() if not buffer.is_meta]
+    try:
+        for parameter, _ in saved:
+            parameter.grad = None
+        with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+            outputs = [
+                tensor for tensor in output_tensors(run_model(model, example)) if tensor.requires_grad and tensor.is_floating_point()
+            ]
+            if outputs:
+                torch.autograd.backward([tensor.sum() for tensor in outputs])
+    except Exception as error:
+        return one_line(error)
+    finally:
+        for parameter, grad in saved:
+            parameter.grad = grad
+        for buffer, content in buffers:
+            buffer.data = content
+    return None
 
 
 def cast(example: Example, dtype: torch.dtype | None) -> Example:

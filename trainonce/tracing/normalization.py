@@ -233,6 +233,15 @@ def spatial(call: Call) -> list[Layers]:
     return [layers] * count
 
 
+@rule("torchvision::roi_align", "torchvision::roi_pool")
+def regions(call: Call) -> list[Layers]:
+    """Regions cut out of feature maps: channels pass, images and positions are picked by data."""
+    data, boxes = call.args[0], call.args[1]
+    call.keep(call.layers(boxes), f"{call.name} in {call.where} samples by it")
+    layers = call.tie_along(call.layers(data), (0, 2, 3), f"{call.name} in {call.where} picks from it by data")
+    return [layers] * sum(isinstance(item, Tensor) for item in tree_leaves(call.result))
+
+
 @rule(aten.native_dropout, aten._fused_dropout)
 def dropout(call: Call) -> list[Layers]:
     """Dropout keeps zeros; its mask is aligned but not silent."""

@@ -30,7 +30,10 @@ aten = torch.ops.aten
 
 
 def rule(*operators: Any, moves_data: bool = False) -> Callable[[Rule], Rule]:
-    """Register a rule for operators (`torch.ops.aten.relu`, or one overload of it); a second rule for one is refused."""
+    """Register a rule for operators; a second rule for one is refused.
+
+    An operator is `torch.ops.aten.relu`, one overload of it, or a name such as `"torchvision::roi_align"`.
+    """
 
     def register(function: Rule) -> Rule:
         for overload in itertools.chain.from_iterable(_overloads(operator) for operator in operators):
@@ -45,7 +48,7 @@ def rule(*operators: Any, moves_data: bool = False) -> Callable[[Rule], Rule]:
 
 
 def _overloads(operator: Any) -> list[Any]:
-    if isinstance(operator, torch._ops.OpOverload):
+    if isinstance(operator, str | torch._ops.OpOverload):
         return [operator]
     return [getattr(operator, name) for name in operator.overloads()]
 
@@ -144,8 +147,9 @@ def apply_rule(call: Call) -> None:
 
 
 def _find_rule(call: Call) -> Rule:
-    if call.operator in RULES:
-        return RULES[call.operator]
+    for key in (call.operator, call.operator._schema.name):
+        if key in RULES:
+            return RULES[key]
     return pointwise if _is_pointwise(call.operator) else no_rule
 
 
