@@ -10,7 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[1] / "trainonce"
 
 LAYERS = (
-    ("channels",),
+    ("channels", "execution"),
+    ("plan",),
     ("tracing", "cost", "controller", "gates", "proximal", "schedule", "surgery", "distributed"),
     ("proof",),
     ("inspection",),

@@ -43,11 +43,8 @@ def apply_plan(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer
         tensor = tensors[name]
         if optimizer is not None and tensor in optimizer.state:
             _narrow_state(optimizer.state[tensor], tensor.shape, cuts)
-        grad = tensor.grad
-        tensor.grad = None
-        tensor.data = _narrowed(tensor.data, cuts)
-        if grad is not None:
-            tensor.grad = _narrowed(grad, cuts)
+        grad = None if tensor.grad is None else _narrowed(tensor.grad, cuts)
+        replace_data(tensor, _narrowed(tensor.data, cuts), grad)
     modules = dict(model.named_modules())
     for change in plan.attributes:
         _set_attribute(modules[change.module], change.name, change.index, change.after)
@@ -128,6 +125,17 @@ def _set_attribute(module: nn.Module, name: str, index: int | None, number: int)
         vars(module)[name] = type(value)((*value[:index], number, *value[index + 1 :]))
 
 
+def replace_data(tensor: Tensor, content: Tensor, grad: Tensor | None) -> None:
+    """Give a parameter or buffer other content of any shape and dtype; it stays the same object."""
+    tensor.grad = None
+    if tensor.requires_grad and content.shape != tensor.shape:
+        # A graph that is still alive holds a gradient accumulator of the old shape; a change of dtype makes torch forget it.
+        other = torch.float32 if tensor.dtype is torch.float64 else torch.float64
+        tensor.data = torch.empty(0, dtype=other, device=tensor.device)
+    tensor.data = content
+    tensor.grad = grad
+
+
 def _narrowed(tensor: Tensor, cuts: Iterable[tuple[int, tuple[int, ...]]]) -> Tensor:
     channels_last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
     for axis, kept in cuts:
@@ -186,9 +194,7 @@ def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -
 
     def restore() -> None:
         for tensor, content, grad in data:
-            tensor.grad = None
-            tensor.data = content
-            tensor.grad = grad
+            replace_data(tensor, content, grad)
         for module, saved, buffers in attributes:
             vars(module).update(saved)
             for name in set(vars(module)) - set(saved):

@@ -74,7 +74,9 @@ def _cut(models: list[Measured]) -> list[Bar]:
     plain = [m for m in models if m.subject.is_plain_cnn]
     if plain:
         missed = [m for m in plain if not (is_cut(m) and m.parts["ours"]["removed_share"] >= PLAIN_REMOVED)]
-        bars.append(Bar("plain CNNs: FLOPs removed at keep=0.5", ">= 40 % on all", _count(len(plain) - len(missed), plain, missed), not missed))
+        bars.append(
+            Bar("plain CNNs: FLOPs removed at keep=0.5", ">= 40 % on all", _count(len(plain) - len(missed), plain, missed), not missed)
+        )
     timm = [m for m in models if m.subject.suite == "timm"]
     if timm:
         missed = [m for m in timm if not is_cut(m)]
@@ -98,7 +100,9 @@ def _not_timid(models: list[Measured]) -> Bar:
     timid = sorted((source for source, share in compared.items() if share < LEAST_OF_PEER), key=compared.__getitem__)
     least = f", least {min(compared.values()):.2f}" if compared else ""
     below = f"; below: {', '.join(f'{source} {compared[source]:.2f}' for source in timid)}" if timid else ""
-    return Bar("FLOPs removed, relative to Torch-Pruning's where both are exact", ">= 0.95", f"{len(compared)} models{least}{below}", not timid)
+    return Bar(
+        "FLOPs removed, relative to Torch-Pruning's where both are exact", ">= 0.95", f"{len(compared)} models{least}{below}", not timid
+    )
 
 
 def _cost(models: list[Measured]) -> Bar:

@@ -65,7 +65,9 @@ def _run_child(source: str, parts: list[str], limits: Limits) -> tuple[dict[str,
         report, errors = Path(folder) / "report.jsonl", Path(folder) / "errors.txt"
         command = [sys.executable, "-m", "benchmarks.coverage.child", source, str(report), str(limits.memory_gb), *parts]
         with errors.open("w") as stderr:
-            child = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.DEVNULL, stderr=stderr, env={**os.environ, "PYTHONWARNINGS": "ignore"})
+            child = subprocess.Popen(
+                command, cwd=_ROOT, stdout=subprocess.DEVNULL, stderr=stderr, env={**os.environ, "PYTHONWARNINGS": "ignore"}
+            )
             try:
                 in_time = _wait(child, report, limits.seconds)
             finally:

@@ -77,7 +77,9 @@ def _summary(models: list[Measured]) -> list[str]:
     )
     for suite in dict.fromkeys(m.subject.suite for m in models):
         of_suite = [m for m in models if m.subject.suite == suite]
-        counts = [sum(check(m) for m in of_suite) for check in (lambda m: not is_wrong(m), is_exact, is_cut, cost_is_exact, trains, survives_disk)]
+        counts = [
+            sum(check(m) for m in of_suite) for check in (lambda m: not is_wrong(m), is_exact, is_cut, cost_is_exact, trains, survives_disk)
+        ]
         usable, exact = (sum(bool(m.parts.get("peer", {}).get(fact)) for m in of_suite) for fact in ("usable", "exact"))
         cells = [suite, len(of_suite), *counts, f"{usable} / {exact}", _ELSEWHERE[suite]]
         lines.append(f"| {' | '.join(str(cell) for cell in cells)} |")
@@ -85,7 +87,9 @@ def _summary(models: list[Measured]) -> list[str]:
 
 
 def _rows(models: list[Measured]) -> list[str]:
-    lines = _header("model", "cut", "difference", "removed", "prunable", "cost", "train", "disk", "inspect s", "export s", *_PEER_COLUMNS, "remarks")
+    lines = _header(
+        "model", "cut", "difference", "removed", "prunable", "cost", "train", "disk", "inspect s", "export s", *_PEER_COLUMNS, "remarks"
+    )
     for measured in models:
         ours, peer, export = (measured.parts.get(part, {}) for part in ("ours", "peer", "export"))
         cells = [

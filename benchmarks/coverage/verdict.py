@@ -73,7 +73,9 @@ def median_seconds(measured: list[Measured]) -> tuple[float, float, int] | None:
     both = [
         (m.parts["ours"]["inspect_seconds"], m.parts["peer"]["graph_seconds"] + m.parts["export"]["seconds"])
         for m in measured
-        if "inspect_seconds" in m.parts.get("ours", {}) and "graph_seconds" in m.parts.get("peer", {}) and "seconds" in m.parts.get("export", {})
+        if "inspect_seconds" in m.parts.get("ours", {})
+        and "graph_seconds" in m.parts.get("peer", {})
+        and "seconds" in m.parts.get("export", {})
     ]
     if not both:
         return None
