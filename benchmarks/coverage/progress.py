@@ -70,7 +70,7 @@ def _measure(subject: Subject, limits: Limits, accept_old: bool) -> tuple[Measur
 
 def _may_be_used(facts: Facts, code: str, limits: Limits, accept_old: bool) -> bool:
     """Whether what is on disk answers for this run; what ran out of time is tried again with more of it."""
-    ran_out = str(facts.get("failure")).startswith(TIME_LIMIT) and facts["limit_seconds"] < limits.seconds
+    ran_out = str(facts.get("failure")).startswith(TIME_LIMIT) and facts.get("limit_seconds", 0) < limits.seconds
     return (accept_old or facts["of_code"] == code) and not ran_out
 
 

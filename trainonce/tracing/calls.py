@@ -23,6 +23,15 @@ RECURRENT = frozenset({torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu})
 CREATION = frozenset({"zeros", "ones", "empty", "rand", "randn", "new_zeros", "new_ones", "new_empty"})
 """Calls that make a tensor from sizes alone."""
 
+VALUES = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
+"""Calls that turn numbers into tensors."""
+
+FOLLOWING = frozenset(
+    {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "group_norm"}
+    | {function.__name__ for function in RECURRENT}
+)
+"""Calls with a size argument whose rule says what it must be after the cut."""
+
 SIZE_FREE = frozenset(
     {"to", "float", "half", "double", "type", "type_as", "contiguous", "clone", "detach", "permute", "transpose", "unsqueeze"}
     | {"swapaxes", "movedim", "flip", "cat", "concat", "stack"}
@@ -51,6 +60,8 @@ class CallMode(TorchFunctionMode):
         tracer.call = (func, args, kwargs)
         with _disable_current_modes():
             before = map_leaves(lambda item: (tracer.value(item) or item) if isinstance(item, Tensor) else source_of(item), (args, kwargs))
+        if func is torch.nn.functional.scaled_dot_product_attention and kwargs.get("scale") is None:
+            self._pin_head_size(before)
         # The fused recurrent kernels hide the products that the layers are made of.
         with _without_fused_kernels() if func in RECURRENT else nullcontext():
             result = func(*args, **kwargs)
@@ -58,8 +69,10 @@ class CallMode(TorchFunctionMode):
         with _disable_current_modes():
             if getattr(func, "__name__", "") in CREATION and isinstance(result, Tensor):
                 self._note_creation(func.__name__, before, result)
-            elif tracer.only_movement:
+            elif tracer.only_movement and func not in VALUES:
                 self._note_movement(func, before, result)
+            elif getattr(func, "__name__", "") not in FOLLOWING:
+                self._pin_scalars((args, kwargs))
         return result
 
     def _traced_size(self, size: Any, args: Any, kwargs: Any) -> Any:
@@ -70,6 +83,19 @@ class CallMode(TorchFunctionMode):
             axis = args[1] if len(args) > 1 else kwargs["dim"]
             return TracedInt(size, AxisSize(value, int(axis) % len(value.shape)), self.tracer.ledger)
         return torch.Size([TracedInt(length, AxisSize(value, axis), self.tracer.ledger) for axis, length in enumerate(size)])
+
+    def _pin_scalars(self, arguments: Any) -> None:
+        """A size that takes part in arithmetic on tensors (`x / x.shape[1]`) must not change."""
+        for number in leaves_of(arguments):
+            if isinstance(number, TracedInt):
+                self.tracer.ledger.pinned.append((number.source, int.__int__(number), self.tracer.where()))
+
+    def _pin_head_size(self, before: Any) -> None:
+        """Attention without a scale of its own divides by the root of the head's size."""
+        query = next((item for item in leaves_of(before) if isinstance(item, Value)), None)
+        if query is not None:
+            axis = len(query.shape) - 1
+            self.tracer.ledger.pinned.append((AxisSize(query, axis), query.shape[axis], self.tracer.where()))
 
     def _note_creation(self, name: str, before: Any, result: Tensor) -> None:
         """A tensor made with sizes of other things gets labels of its own, to be tied to what it meets."""

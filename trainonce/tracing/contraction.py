@@ -81,7 +81,7 @@ def _consume(call: Call, operands: tuple[Operand, Operand], letter: str) -> None
     ours, theirs = left.on(letter), right.on(letter)
     left.layers = [layer for layer in left.layers if layer not in ours]
     right.layers = [layer for layer in right.layers if layer not in theirs]
-    reason = f"{call.name} in {call.where} reads it together with channels that can't be cut"
+    reason = f"the channels that {call.name} in {call.where} reads can't be cut"
     if not ours or not theirs:
         call.keep([*ours, *theirs], reason)
         return
