@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from fnmatch import fnmatch
@@ -49,7 +50,9 @@ def _run_coverage(arguments: argparse.Namespace) -> int:
     if not models:
         print(f"no model of {', '.join(suites)} is named {' or '.join(arguments.only)}", file=sys.stderr)
         return 2
-    limits = Limits(seconds=arguments.seconds, memory_gb=arguments.memory_gb)
+    limits = Limits(
+        seconds=arguments.seconds, memory_gb=arguments.memory_gb, num_threads=max(1, (os.cpu_count() or 1) // arguments.workers)
+    )
     measured = measure_all(models, limits, workers=arguments.workers, accept_old=arguments.keep_cache)
     write_page(arguments.out, measured)
     print(f"written: {arguments.out}")

@@ -73,15 +73,15 @@ def test_shares_of_a_partition_without_groups_are_none():
     assert "0.0% of the FLOPs" in summarise(empty)[1]
 
 
-def printed(partition: Partition, width: int) -> str:
+def printed(partition: Partition, width: int, *, everything: bool) -> str:
     console = Console(width=width, color_system=None)
     with console.capture() as capture:
-        console.print(as_table(partition))
+        console.print(as_table(partition, everything=everything))
     return capture.get()
 
 
 def test_table_fits_80_columns_and_names_every_group_and_reason(partition: Partition):
-    text = printed(partition, 80)
+    text = printed(partition, 80, everything=True)
     assert max(len(line) for line in text.splitlines()) <= 80
     # Long names are folded within their column, the only letters of which are then in order.
     column = "".join(line[1:].split(BAR)[0].strip() for line in text.splitlines() if line.startswith(BAR))
@@ -90,6 +90,13 @@ def test_table_fits_80_columns_and_names_every_group_and_reason(partition: Parti
     assert "softmax" in text
     assert "2 x 16" in text
     assert "the second head was not seen" in text
+
+
+def test_kept_axes_without_a_writer_are_counted_instead_of_shown(real_partition: Partition):
+    short, long = (printed(real_partition, 80, everything=everything) for everything in (False, True))
+    assert "0 (input)" in long
+    assert "0 (input)" not in short
+    assert "1 kept axes without a writer are not shown" in short
 
 
 def test_summary_counts_the_same_reason_in_all_modules_as_one(partition: Partition):

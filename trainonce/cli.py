@@ -77,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="a group or module to leave whole, such as 'layer4.*'; may be given again",
     )
+    inspect.add_argument("--all", action="store_true", help="show also the kept axes that nothing writes, such as a norm's own vectors")
     inspect.add_argument("--json", action="store_true", help="print JSON for other programs instead of a table")
     inspect.set_defaults(run=_inspect)
     return parser
@@ -96,5 +97,6 @@ def _inspect(arguments: argparse.Namespace) -> int:
     if arguments.json:
         sys.stdout.write(as_json(partition) + "\n")
     else:
-        Console().print(as_table(partition, title=f"{source.name}  (input {describe(source.example)})"))
+        title = f"{source.name}  (input {describe(source.example)})"
+        Console().print(as_table(partition, title=title, everything=arguments.all))
     return DONE

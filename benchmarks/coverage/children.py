@@ -32,10 +32,13 @@ class Limits:
     memory_gb: float = 16
     """Beyond this allocations fail."""
 
+    num_threads: int = 1
+    """Of torch; with more of them than free cores, small operators wait for each other for most of the time."""
+
     def __post_init__(self) -> None:
         """Refuse limits under which nothing could run."""
-        if self.seconds <= 0 or self.memory_gb <= 0:
-            raise ValueError(f"limits must be above zero, got {self.seconds} seconds and {self.memory_gb} GB")
+        if self.seconds <= 0 or self.memory_gb <= 0 or self.num_threads <= 0:
+            raise ValueError(f"limits must be above zero, got {self.seconds} seconds, {self.memory_gb} GB and {self.num_threads} threads")
 
 
 def measure_parts(source: str, parts: Sequence[str], limits: Limits) -> dict[str, Facts]:

@@ -10,15 +10,18 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trainonce.channels import ChannelGroup, Partition
+from trainonce.channels import ChannelGroup, Partition, Role
 from trainonce.report.shares import Share, measure_shares
 
 _LONGEST_MODULE = 36
-_MODULE_NAME = re.compile(r" in (?:\w+\.[\w.]+|\w*\d)(?= |,|$)")
+_MODULE_NAME = re.compile(r" in (?!place\b|the\b)[\w.]+(?= |,|$)")
 
 
-def as_table(partition: Partition, *, title: str | None = None) -> RenderableType:
-    """The groups of a model with what each is worth, then a summary; fits into 80 columns."""
+def as_table(partition: Partition, *, title: str | None = None, everything: bool = False) -> RenderableType:
+    """The groups of a model with what each is worth, then a summary; fits into 80 columns.
+
+    Kept axes that nothing writes (a norm's own vectors, what the first layer reads) are only counted, unless `everything` is asked for.
+    """
     shares = measure_shares(partition)
     table = Table(title=title or partition.model, title_justify="left", pad_edge=False, expand=False)
     table.add_column("group", overflow="fold", max_width=_LONGEST_MODULE)
@@ -26,9 +29,14 @@ def as_table(partition: Partition, *, title: str | None = None) -> RenderableTyp
     table.add_column("params", justify="right", no_wrap=True)
     table.add_column("FLOPs", justify="right", no_wrap=True)
     table.add_column("may be cut", overflow="fold")
+    hidden = 0
     for group, share in zip(partition.groups, shares, strict=True):
-        table.add_row(*_row(partition, group, share), style="dim" if group.kept_because else None)
-    return Group(table, *(Text(line) for line in summarise(partition)))
+        if everything or group.kept_because is None or any(part.role is Role.WRITER for part in group.slices):
+            table.add_row(*_row(partition, group, share), style="dim" if group.kept_because else None)
+        else:
+            hidden += 1
+    left_out = [f"{hidden} kept axes without a writer are not shown; --all shows them"] if hidden else []
+    return Group(table, *(Text(line) for line in [*summarise(partition), *left_out]))
 
 
 def summarise(partition: Partition) -> list[str]:
