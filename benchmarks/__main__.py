@@ -33,6 +33,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     coverage.add_argument(
         "--workers", type=int, default=1, metavar="N", help="models measured at the same time (default: 1; more disturb the seconds)"
     )
+    coverage.add_argument(
+        "--part",
+        choices=["ours", "export", "peer", "scale"],
+        action="append",
+        default=[],
+        help="measure only this part and take the others from disk; may be given again",
+    )
     coverage.add_argument("--keep-cache", action="store_true", help="also use results of older code")
     coverage.add_argument("--seconds", type=float, default=300, metavar="S", help="time limit of each part of a model (default: 300)")
     coverage.add_argument("--memory-gb", type=float, default=16, metavar="GB", help="memory limit of a model's process (default: 16)")
@@ -53,7 +60,7 @@ def _run_coverage(arguments: argparse.Namespace) -> int:
     limits = Limits(
         seconds=arguments.seconds, memory_gb=arguments.memory_gb, num_threads=max(1, (os.cpu_count() or 1) // arguments.workers)
     )
-    measured = measure_all(models, limits, workers=arguments.workers, accept_old=arguments.keep_cache)
+    measured = measure_all(models, limits, workers=arguments.workers, accept_old=arguments.keep_cache, only=arguments.part)
     write_page(arguments.out, measured)
     print(f"written: {arguments.out}")
     return 0

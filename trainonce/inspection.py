@@ -15,7 +15,14 @@ from trainonce.execution import one_line
 from trainonce.plan import Plan
 from trainonce.surgery import apply_plan, check_fits, check_owned, silence, snapshot
 from trainonce.tracing import assembly, contraction, convolution, movement, normalization  # noqa: F401 - registers the rules
-from trainonce.tracing.partition import build_partition, keep_contradicted, keep_matching, parameter_order, random_masks
+from trainonce.tracing.partition import (
+    build_partition,
+    keep_before_branches,
+    keep_contradicted,
+    keep_matching,
+    parameter_order,
+    random_masks,
+)
 from trainonce.tracing.record import record
 from trainonce.tracing.recording import Recording
 
@@ -128,6 +135,7 @@ def _record_training(model: nn.Module, example: Example, recording: Recording) -
     else:
         recording.notes.append(f"training mode could not be recorded on this example ({problem}); what only it uses was not seen")
     idle = [name for name in idle if name not in recording.used]
+    keep_before_branches(recording, idle)
     if idle:
         recording.notes.append(f"{len(idle)} parameters are never used on this example, {idle[0]} the first; they are left alone")
 

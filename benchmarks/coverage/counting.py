@@ -35,7 +35,8 @@ def _on_meta(model: nn.Module) -> nn.Module:
     """A copy without memory: its tensors are put into the copier's memory of things already copied."""
     copied: dict[int, Tensor] = {}
     for parameter in model.parameters():
-        copied[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), requires_grad=parameter.requires_grad)
+        # Without gradients: torch's counter stumbles over views of parameters that are handed to a module under no_grad.
+        copied[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), requires_grad=False)
     for buffer in model.buffers():
         copied[id(buffer)] = buffer.detach().to("meta")
     return copy.deepcopy(model, copied)

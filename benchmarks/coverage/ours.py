@@ -98,6 +98,7 @@ def _compare_silenced_with_cut(source: str, plan: Plan) -> dict[str, Any]:
     return {
         "precision": str(precision).removeprefix("torch."),
         "difference": largest_difference(before, run_quietly(model, example)),
+        "num_compared": sum(tensor.numel() for tensor in before),
         "not_finite": share_not_finite(before),
     }
 

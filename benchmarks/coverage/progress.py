@@ -34,11 +34,14 @@ class Measured:
     parts: dict[str, Facts]
 
 
-def measure_all(subjects: Sequence[Subject], limits: Limits, *, workers: int, accept_old: bool) -> list[Measured]:
-    """The findings of every model, in the order given, with a line on stderr that says how far it is."""
+def measure_all(subjects: Sequence[Subject], limits: Limits, *, workers: int, accept_old: bool, only: Sequence[str] = ()) -> list[Measured]:
+    """The findings of every model, in the order given, with a line on stderr that says how far it is.
+
+    Of parts that are not in `only`, if it names any, what is on disk is used and nothing is measured.
+    """
     progress = _Progress(len(subjects))
     with ThreadPoolExecutor(max_workers=workers) as pool:
-        waiting = {pool.submit(_measure, subject, limits, accept_old): subject for subject in subjects}
+        waiting = {pool.submit(_measure, subject, limits, accept_old, only): subject for subject in subjects}
         found = {}
         for finished in as_completed(waiting):
             measured, was_cached = finished.result()
@@ -52,12 +55,12 @@ def parts_of(subject: Subject) -> tuple[str, ...]:
     return ("scale",) if subject.suite == "scale" else ("ours", "export", "peer")
 
 
-def _measure(subject: Subject, limits: Limits, accept_old: bool) -> tuple[Measured, bool]:
+def _measure(subject: Subject, limits: Limits, accept_old: bool, only: Sequence[str]) -> tuple[Measured, bool]:
     path = CACHE / subject.suite / f"{subject.source.partition(':')[2]}.json"
     known: dict[str, Facts] = json.loads(path.read_text()) if path.exists() else {}
     wanted = {part: _fingerprint(part) for part in parts_of(subject)}
     valid = {part: known[part] for part in wanted if part in known and _may_be_used(known[part], wanted[part], limits, accept_old)}
-    missing = [part for part in wanted if part not in valid]
+    missing = [part for part in wanted if part not in valid and (not only or part in only)]
     for part, facts in measure_parts(subject.source, missing, limits).items():
         valid[part] = {"of_code": wanted[part], "limit_seconds": limits.seconds, **facts}
     if missing:

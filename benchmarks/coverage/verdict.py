@@ -13,9 +13,9 @@ LEAST_OF_PEER = 0.95
 
 
 def is_exact(measured: Measured) -> bool:
-    """Whether the cut model equals the silenced one, as closely as its precision allows."""
+    """Whether the cut model equals the silenced one, as closely as its precision allows; no outputs at all prove nothing."""
     ours = measured.parts.get("ours", {})
-    return ours.get("difference") is not None and ours["difference"] <= LARGEST_DIFFERENCES[ours["precision"]]
+    return bool(ours.get("num_compared")) and ours["difference"] <= LARGEST_DIFFERENCES[ours["precision"]]
 
 
 def is_cut(measured: Measured) -> bool:
@@ -52,6 +52,8 @@ def why_not_cut(measured: Measured) -> str:
     ours = measured.parts.get("ours", {})
     if ours.get("failure"):
         return ours["failure"]
+    if not ours.get("num_compared"):
+        return "it returns nothing to compare"
     if not is_exact(measured):
         return f"differs by {ours.get('difference')}"
     if not is_cut(measured):

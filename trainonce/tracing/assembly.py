@@ -27,7 +27,7 @@ def stacked(call: Call) -> Layers:
 
 
 def _side_by_side(call: Call, axis: int, pieces: list[tuple[int, list[Layer]]]) -> Layers:
-    reason = f"{call.name} in {call.where} puts it beside a tensor whose channels can't be cut"
+    reason = f"{call.words} in {call.where} puts it beside a tensor whose channels can't be cut"
     patterns = {frozenset(layer.varying) - {axis} for _, layers in pieces for layer in layers}
     results = []
     for pattern in sorted(patterns, key=sorted):
@@ -70,7 +70,7 @@ def indexed(call: Call) -> Layers:
     else:
         indices = list(call.args[1])
     constant = all(index is None or (call.value(index) is None and index.device.type != "meta") for index in indices)
-    reason = f"{call.name} in {call.where} picks from it by data"
+    reason = f"{call.words} in {call.where} picks from it by data"
     by_mask = any(index is not None and index.dtype is torch.bool for index in indices)
     layers = call.layers(tensor)
     picked = [axis for axis, index in enumerate(indices) if index is not None]

@@ -69,7 +69,7 @@ def _free_of_mixed(call: Call, operand: Operand, summed: list[str]) -> list[Laye
         letters = operand.spelled(layer)
         inner = [operand.letters.index(letter) for letter in letters if letter in summed]
         if inner and len(inner) < len(letters):
-            tied = call.book.tie_along(layer, inner, f"{call.name} in {call.where} sums over part of it")
+            tied = call.book.tie_along(layer, inner, f"{call.words} in {call.where} sums over part of it")
             layers += [tied] if tied is not None else []
         else:
             layers.append(layer)
@@ -81,7 +81,7 @@ def _consume(call: Call, operands: tuple[Operand, Operand], letter: str) -> None
     ours, theirs = left.on(letter), right.on(letter)
     left.layers = [layer for layer in left.layers if layer not in ours]
     right.layers = [layer for layer in right.layers if layer not in theirs]
-    reason = f"the channels that {call.name} in {call.where} reads can't be cut"
+    reason = f"the channels that {call.words} in {call.where} reads can't be cut"
     if not ours or not theirs:
         call.keep([*ours, *theirs], reason)
         return
@@ -94,7 +94,7 @@ def _consume(call: Call, operands: tuple[Operand, Operand], letter: str) -> None
             # What comes in is not zero with its writers (a sigmoid, a shared bias): the columns that read it are zeroed as well.
             call.tracer.recording.writers |= layer.origins
             silent = silent | (layer.ids.flatten() > 0)
-    call.book.keep(mine[~silent], f"zero is not silence: {call.name} in {call.where} would still read a constant from it")
+    call.book.keep(mine[~silent], f"zero is not silence: {call.words} in {call.where} would still read a constant from it")
 
 
 def _one_each(call: Call, ours: list[Layer], theirs: list[Layer], reason: str) -> tuple[list[Layer], list[Layer]]:
@@ -112,7 +112,7 @@ def _one_each(call: Call, ours: list[Layer], theirs: list[Layer], reason: str) -
 
 def _share(call: Call, operands: tuple[Operand, Operand], letter: str, size: int) -> None:
     """Along a letter that both operands carry, labels are tied; where one has none, the other's are tied together."""
-    reason = f"{call.name} in {call.where} pairs it with a tensor whose channels can't be cut"
+    reason = f"{call.words} in {call.where} pairs it with a tensor whose channels can't be cut"
     left, right = operands
     for mine, other in ((left, right), (right, left)):
         if not other.on(letter):
@@ -158,7 +158,7 @@ def added(call: Call, layers: Layers, bias: Any, num_axes: int, scale: Any = 1) 
     """Layers after a bias (or any tensor) was added: labels tied, silent only where both are."""
     if not isinstance(bias, Tensor) or scale == 0:
         return layers
-    reason = f"{call.name} in {call.where} adds a tensor whose channels can't be cut"
+    reason = f"{call.words} in {call.where} adds a tensor whose channels can't be cut"
     extent = (1,) * (num_axes - bias.dim()) + tuple(bias.shape)
     terms = [align(layer, num_axes) for layer in call.layers(bias)]
     results: list[Layer] = []

@@ -148,7 +148,7 @@ def reduction(call: Call) -> list[Layers]:
     data = call.args[0]
     axes = _reduced_axes(call, data.dim())
     keepdim = bool(call.argument("keepdim", False))
-    reason = f"{call.name} in {call.where} looks at all of it at once"
+    reason = f"{call.words} in {call.where} looks at all of it at once"
     value = call.value(data)
     passed = []
     for layer in call.layers(data):
@@ -205,7 +205,7 @@ def along_one_axis(call: Call) -> list[Layers]:
     """The axis is kept, the others pass, no longer silent."""
     data = call.args[0]
     axis = call.argument("dim", -1) % data.dim()
-    layers = call.tie_along(call.layers(data), [axis], f"{call.name} in {call.where} looks at all of it at once")
+    layers = call.tie_along(call.layers(data), [axis], f"{call.words} in {call.where} looks at all of it at once")
     count = sum(isinstance(item, Tensor) for item in tree_leaves(call.result))
     return [tuple(layer.not_silent() for layer in layers)] * count
 
@@ -227,8 +227,8 @@ def spatial(call: Call) -> list[Layers]:
     num_spatial = int(found.group(1)) if found else data.dim() - 2
     axes = range(data.dim() - num_spatial, data.dim())
     for other in call.tensors[1:]:
-        call.keep(call.layers(other), f"{call.name} in {call.where} samples by it")
-    layers = call.tie_along(call.layers(data), axes, f"{call.name} in {call.where} mixes its positions")
+        call.keep(call.layers(other), f"{call.words} in {call.where} samples by it")
+    layers = call.tie_along(call.layers(data), axes, f"{call.words} in {call.where} mixes its positions")
     count = sum(isinstance(item, Tensor) for item in tree_leaves(call.result))
     return [layers] * count
 
@@ -237,8 +237,8 @@ def spatial(call: Call) -> list[Layers]:
 def regions(call: Call) -> list[Layers]:
     """Regions cut out of feature maps: channels pass, images and positions are picked by data."""
     data, boxes = call.args[0], call.args[1]
-    call.keep(call.layers(boxes), f"{call.name} in {call.where} samples by it")
-    layers = call.tie_along(call.layers(data), (0, 2, 3), f"{call.name} in {call.where} picks from it by data")
+    call.keep(call.layers(boxes), f"{call.words} in {call.where} samples by it")
+    layers = call.tie_along(call.layers(data), (0, 2, 3), f"{call.words} in {call.where} picks from it by data")
     return [layers] * sum(isinstance(item, Tensor) for item in tree_leaves(call.result))
 
 

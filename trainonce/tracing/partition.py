@@ -58,6 +58,14 @@ def keep_matching(recording: Recording, patterns: Sequence[str]) -> None:
                 recording.book.keep(recording.slots[slot], f"you asked to keep {pattern!r}")
 
 
+def keep_before_branches(recording: Recording, idle: Sequence[str]) -> None:
+    """Where a module chose its path by data and parameters of it stayed idle, keep what the other path might read."""
+    for where, layers in recording.branches.items():
+        if any(not where or name.startswith(f"{where}.") for name in idle):
+            for layer in layers:
+                recording.book.keep(layer.ids, f"{where or 'the model'} chooses its path by data, and not all paths were seen")
+
+
 def _matches(tensor: str, pattern: str) -> bool:
     parts = tensor.split(".")
     return any(fnmatch.fnmatchcase(".".join(parts[:length]), pattern) for length in range(1, len(parts) + 1))

@@ -46,6 +46,10 @@ def record(model: nn.Module, example: Example, recording: Recording, *, counts_c
                 recording.book.keep(layer.ids, "it is part of the model's output")
 
 
+_TELLING = frozenset({torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default})
+"""Operators that hand a value to Python."""
+
+
 class _OperatorMode(TorchDispatchMode):
     """Sees every ATen operator and applies its rule."""
 
@@ -56,6 +60,8 @@ class _OperatorMode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
+        if func in _TELLING:
+            self.tracer.note_branch(args[0])
         if func not in MOVEMENT:
             self.tracer.only_movement = False
         apply_rule(Call(self.tracer, func, args, kwargs, result))
@@ -72,8 +78,7 @@ def _module_names(model: nn.Module, tracer: Tracer) -> Iterator[None]:
 
     def leave(module: nn.Module, args: Any, output: Any) -> None:
         if module in names and names[module] in tracer.modules:
-            while tracer.modules.pop() != names[module]:
-                pass
+            tracer.leave_module(names[module])
 
     first = nn.modules.module.register_module_forward_pre_hook(enter)
     second = nn.modules.module.register_module_forward_hook(leave)

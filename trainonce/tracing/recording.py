@@ -64,6 +64,9 @@ class Recording:
     spread: list[Layer] = field(default_factory=list)
     """Layers that vary along more than one axis: each must lose a product set."""
 
+    branches: dict[str, list[Layer]] = field(default_factory=dict)
+    """Modules that asked for a value computed from the input, with the labels that were alive then or made until they returned."""
+
     ledgers: list[Ledger] = field(default_factory=list)
     originals: dict[Attribute, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

@@ -28,6 +28,8 @@ MOVEMENT: set[Any] = set()
 
 aten = torch.ops.aten
 
+_WORDS = {"addmm": "linear", "mm": "linear", "bmm": "matmul", "baddbmm": "matmul", "_safe_softmax": "softmax"}
+
 
 def rule(*operators: Any, moves_data: bool = False) -> Callable[[Rule], Rule]:
     """Register a rule for operators; a second rule for one is refused.
@@ -92,8 +94,13 @@ class Call:
 
     @property
     def name(self) -> str:
-        """The operator as a person would write it."""
+        """The operator as ATen calls it."""
         return self.operator._schema.name.removeprefix("aten::")
+
+    @property
+    def words(self) -> str:
+        """The operator as the user knows it, for reasons."""
+        return _WORDS.get(self.name, self.name.strip("_"))
 
     @property
     def where(self) -> str:
@@ -204,7 +211,7 @@ def _overlap(cluster: dict[int, Layer], layer: Layer) -> bool:
 
 def _meet(call: Call, number: int, extents: list[tuple[int, ...]], aligned: list[list[Layer]]) -> list[Layer]:
     """The layers of one operand, tied to those of the others, and frozen along axes that others fill without labels."""
-    reason = f"{call.name} in {call.where} combines it with a tensor whose channels can't be cut"
+    reason = f"{call.words} in {call.where} combines it with a tensor whose channels can't be cut"
     met: list[Layer] = []
     for layer in aligned[number]:
         current: Layer | None = layer

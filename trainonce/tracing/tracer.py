@@ -36,6 +36,8 @@ class Tracer:
         self.ledger = Ledger(where=self.where)
         self.weights: dict[int, tuple[str, Tensor]] = {}
         self.buffers: set[Slot] = set()
+        self.branching: set[str] = set()
+        """Modules that have chosen a path by data and are still running."""
         recording.ledgers.append(self.ledger)
 
     def where(self) -> str:
@@ -45,6 +47,20 @@ class Tracer:
     def note_weight(self, name: str, tensor: Tensor) -> None:
         """Make a parameter or buffer known by name; the same memory under two names is one weight."""
         self.weights.setdefault(id(tensor), (name, tensor))
+
+    def note_branch(self, tensor: Tensor) -> None:
+        """Python is told a value that depends on the input: other paths may exist, and read what is alive now."""
+        value = self.value(tensor)
+        if value is not None and not value.is_weight:
+            alive = [layer for other in self.values.values() if not other.is_weight for layer in other.layers]
+            self.recording.branches.setdefault(self.where(), []).extend(alive)
+            self.branching.add(self.where())
+
+    def leave_module(self, name: str) -> None:
+        """The innermost run of a module has ended."""
+        while self.modules.pop() != name:
+            pass
+        self.branching.discard(name)
 
     def note_use(self, tensors: list[Tensor]) -> None:
         """Remember which weights an operator has read."""
@@ -99,6 +115,8 @@ class Tracer:
         self.values[tensor] = value
         self.aliases[tensor.untyped_storage()._cdata].append(weakref.ref(tensor))
         self.recording.spread += [layer for layer in value.layers if len(layer.varying) > 1]
+        for module in self.branching if not value.is_weight else ():
+            self.recording.branches[module] += value.layers
 
     def _only_less_silent(self, old: Value, new: Value, others: list[Tensor]) -> bool:
         """If the labels are the same as before, tell the other views which of them are no longer silent."""
