@@ -28,7 +28,7 @@ check: $(READY) ## everything CI runs: format, lint, types, layering, line budge
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(MAKE) test
 
 coverage: $(PEERS_READY) ## inspect and cut every model of the suites; writes benchmarks/results/coverage.md
 	$(BIN)/python -m benchmarks coverage
