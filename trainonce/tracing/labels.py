@@ -98,9 +98,11 @@ class LabelBook:
         if bool(lonely.any()):
             self.keep((left + right)[lonely], reason)
         both = (left != 0) & (right != 0)
-        pairs = torch.unique(torch.stack([left[both], right[both]]), dim=1) if bool(both.any()) else None
-        while pairs is not None:
-            a, b = self.roots(pairs[0]), self.roots(pairs[1])
+        # One number per pair: a one-dimensional unique is many times faster than one over columns.
+        pairs = torch.unique(left[both] * self.num_labels + right[both])
+        left, right = pairs // self.num_labels, pairs % self.num_labels
+        while pairs.numel():
+            a, b = self.roots(left), self.roots(right)
             differ = a != b
             if not bool(differ.any()):
                 break
