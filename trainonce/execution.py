@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from torch.utils.weak import WeakTensorKeyDictionary
 
 LARGEST_CONSTANT = 1_000_000
@@ -29,6 +30,11 @@ def run_model(model: nn.Module, example: Any) -> Any:
         return model(example)
 
 
+def copied(example: Any) -> Any:
+    """The example with its tensors copied: a model may write to its input."""
+    return tree_map_only(Tensor, torch.clone, example)
+
+
 def output_tensors(outputs: Any) -> list[Tensor]:
     """Every tensor in a model's output, looking into tuples, dicts, dataclasses and plain objects."""
     found: list[Tensor] = []
@@ -46,10 +52,11 @@ def output_tensors(outputs: Any) -> list[Tensor]:
             continue
         if isinstance(item, dict):
             waiting.extend(reversed(list(item.values())))
-        elif isinstance(item, tuple | list):
-            waiting.extend(reversed(item))
-        elif hasattr(item, "__dict__"):
-            waiting.extend(reversed(list(vars(item).values())))
+        elif isinstance(item, Collection):
+            waiting.extend(reversed(list(item)))
+        else:
+            slots = [name for kind in type(item).__mro__ for name in getattr(kind, "__slots__", ())]
+            waiting.extend(reversed([*getattr(item, "__dict__", {}).values(), *(getattr(item, name, None) for name in slots)]))
     return found
 
 

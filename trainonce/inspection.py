@@ -41,8 +41,8 @@ def inspect(model: nn.Module, example: Example, *, keep: Sequence[str] = ()) -> 
     _check_arguments(model, example, keep)
     recording = Recording()
     with proof.modes_kept(model):
-        model.eval()
         try:
+            model.eval()
             record(model, example, recording, counts_cost=True)
         except Exception as error:
             words = f"{type(error).__name__}: {one_line(error)}"
@@ -114,15 +114,13 @@ def _check_arguments(model: Any, example: Any, keep: Any) -> None:
             f"inspect needs an example to run the model on, got {type(example).__name__}. "
             f"Give a tensor, a tuple of inputs, or a dict of keyword inputs."
         )
-    if isinstance(keep, str):
-        raise UnusableModel(f"keep must be a list of patterns, got the text {keep!r}. Write keep=[{keep!r}].")
+    if isinstance(keep, str) or not isinstance(keep, Sequence) or not all(isinstance(pattern, str) for pattern in keep):
+        raise UnusableModel(f"keep must be a list of patterns, got {keep!r}. Write for example keep=['head*'].")
 
 
 def _record_training(model: nn.Module, example: Example, recording: Recording) -> None:
-    """Branches that exist only in training read channels too: run it in that mode if parameters are left over."""
+    """What exists only in training reads channels too: run it in that mode as well."""
     idle = [name for name, parameter in model.named_parameters() if name not in recording.used and parameter.numel() > 1]
-    if not idle:
-        return
     problem = ""
     for attempt in (example, _doubled(example)):
         model.train()

@@ -67,7 +67,7 @@ class Plan:
     @classmethod
     def random(cls, partition: Partition, *, keep: float, seed: int = 0) -> Plan:
         """A plan that keeps a random share of every group that may be cut, at least one channel of each."""
-        if not 0 < keep <= 1:
+        if not isinstance(keep, int | float) or not 0 < keep <= 1:
             raise WrongPlan(f"keep must be above 0 and at most 1, got {keep}. 0.5 keeps half of every group.")
         generator = torch.Generator().manual_seed(seed)
         masks = {}
@@ -106,6 +106,8 @@ class Plan:
 
 
 def _check_mask(group: ChannelGroup, mask: Tensor) -> None:
+    if not isinstance(mask, Tensor) or bool(torch.isnan(mask).any()):
+        raise WrongPlan(f"the mask of group {group.name!r} is no tensor of zeros and ones. Give one entry per channel.")
     if mask.shape != (group.num_channels,):
         raise WrongPlan(
             f"group {group.name!r} has {group.num_channels} channels, its mask has shape {tuple(mask.shape)}. Give one entry per channel."

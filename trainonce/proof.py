@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from trainonce.channels import Example
-from trainonce.execution import one_line, output_tensors, run_model
+from trainonce.execution import copied, one_line, output_tensors, run_model
 from trainonce.plan import Plan
 from trainonce.surgery import apply_plan, silence, snapshot
 
@@ -26,7 +26,7 @@ LARGE_MACS = 10_000_000_000
 def modes_kept(model: nn.Module) -> Iterator[None]:
     """Each module's train or eval mode, and the random stream, are as before afterwards."""
     modes = [(module, module.training) for module in model.modules()]
-    with torch.random.fork_rng(devices=[]):
+    with torch.inference_mode(mode=False), torch.random.fork_rng(devices=[]):
         try:
             yield
         finally:
@@ -46,6 +46,8 @@ def scratch_weights(model: nn.Module, dtype: torch.dtype | None) -> Iterator[Non
                 if not tensor.is_meta and tensor.is_floating_point():
                     drawn = _redrawn(tensor, generator) if isinstance(tensor, nn.Parameter) else tensor.clone()
                     tensor.data = drawn if dtype is None else drawn.to(dtype)
+                elif not tensor.is_meta:
+                    tensor.data = tensor.data.clone()
             for module in model.modules():
                 if (
                     isinstance(module, nn.modules.batchnorm._BatchNorm)
@@ -77,7 +79,7 @@ def outputs_of(model: nn.Module, example: Example) -> list[Tensor]:
     """The model's output tensors on the example, without gradients, from a fixed random state."""
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return [tensor.detach() for tensor in output_tensors(run_model(model, example))]
+        return [tensor.detach() for tensor in output_tensors(run_model(model, copied(example)))]
 
 
 def relative_difference(before: list[Tensor], after: list[Tensor]) -> float:
@@ -110,10 +112,14 @@ def backward_refusal(model: nn.Module, example: Example) -> str | None:
             parameter.grad = None
         with torch.enable_grad(), torch.random.fork_rng(devices=[]):
             outputs = [
-                tensor for tensor in output_tensors(run_model(model, example)) if tensor.requires_grad and tensor.is_floating_point()
+                tensor
+                for tensor in output_tensors(run_model(model, copied(example)))
+                if tensor.requires_grad and tensor.is_floating_point()
             ]
             if outputs:
-                torch.autograd.backward([tensor.sum() for tensor in outputs])
+                # Not `backward`: that would fire hooks on accumulated gradients (optimizers that step there) and fill the example's.
+                learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
+                torch.autograd.grad([tensor.sum() for tensor in outputs], learned, allow_unused=True)
     except Exception as error:
         return one_line(error)
     finally:

@@ -61,6 +61,8 @@ def plans_of(model: nn.Module) -> tuple[Plan, ...]:
 
 def check_fits(model: nn.Module, plan: Plan) -> dict[str, Tensor]:
     """The model's parameters and buffers by name, if the plan was made for exactly these shapes."""
+    if not isinstance(model, nn.Module) or not isinstance(plan, Plan):
+        raise WrongPlan(f"expected a model and a plan, got {type(model).__name__} and {type(plan).__name__}. Make one with trainonce.Plan.")
     tensors: dict[str, Tensor] = dict(model.named_parameters()) | dict(model.named_buffers())
     way_out = "Build the model with the settings the plan was made with, or make a new plan with trainonce.inspect."
     for name, shape in plan.shapes.items():
@@ -82,6 +84,10 @@ def check_fits(model: nn.Module, plan: Plan) -> dict[str, Tensor]:
 
 def check_owned(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
     """Refuse an optimizer that trains none of the model's parameters."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise WrongPlan(
+            f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}. Give the one that trains this model, or none."
+        )
     own = {id(parameter) for parameter in model.parameters()}
     if not any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
         raise WrongPlan(

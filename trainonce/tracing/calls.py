@@ -26,6 +26,12 @@ CREATION = frozenset({"zeros", "ones", "empty", "rand", "randn", "new_zeros", "n
 VALUES = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
 """Calls that turn numbers into tensors."""
 
+COUNTING = frozenset({torch.Tensor.numel, torch.Tensor.nelement, torch.numel, torch.Tensor.__len__})
+"""Calls that turn sizes into a plain integer."""
+
+LEAVING = frozenset({torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__, torch.Tensor.__dlpack__})
+"""Calls after which nobody sees what is done with the data."""
+
 FOLLOWING = frozenset(
     {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "group_norm"}
     | {function.__name__ for function in RECURRENT}
@@ -56,10 +62,16 @@ class CallMode(TorchFunctionMode):
             return self._traced_size(func(*args, **kwargs), args, kwargs)
         if getattr(func, "__name__", "") == "__get__":
             return func(*args, **kwargs)
+        if func in COUNTING and (value := tracer.value(args[0])) is not None:
+            axes = range(len(value.shape)) if func is not torch.Tensor.__len__ else range(1)
+            tracer.ledger.pinned += [(AxisSize(value, axis), value.shape[axis], tracer.where()) for axis in axes]
+        if func in LEAVING:
+            for layer in value.layers if (value := tracer.value(args[0])) is not None else ():
+                tracer.book.keep(layer.ids, f"{func.__name__} in {tracer.where() or 'the model'} takes it out of torch")
         tracer.only_movement = True
         tracer.call = (func, args, kwargs)
         with _disable_current_modes():
-            before = map_leaves(lambda item: (tracer.value(item) or item) if isinstance(item, Tensor) else source_of(item), (args, kwargs))
+            before = map_leaves(lambda item: self._before(item) if isinstance(item, Tensor) else source_of(item), (args, kwargs))
         if func is torch.nn.functional.scaled_dot_product_attention and kwargs.get("scale") is None:
             self._pin_head_size(before)
         # The fused recurrent kernels hide the products that the layers are made of.
@@ -74,6 +86,12 @@ class CallMode(TorchFunctionMode):
             elif getattr(func, "__name__", "") not in FOLLOWING:
                 self._pin_scalars((args, kwargs))
         return result
+
+    def _before(self, tensor: Tensor) -> Any:
+        """What a movement remembers of an argument: its labels, or for indices without labels the indices themselves."""
+        value = self.tracer.value(tensor)
+        is_index = not tensor.is_floating_point() and not tensor.is_complex()
+        return tensor if value is None or (is_index and not value.layers) else value
 
     def _traced_size(self, size: Any, args: Any, kwargs: Any) -> Any:
         value = self.tracer.value(args[0])

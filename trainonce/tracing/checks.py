@@ -132,10 +132,10 @@ class MovementCheck(Check):
 
     def holds(self, survivors: Survivors, changed: Assignment) -> bool:
         """Replay on numbered elements, whole and cut."""
-        expected = [
-            _cut(tensor, survivors.of_value(value)) for tensor, value in zip(self._run(None, {}), self.movement.results, strict=True)
-        ]
         try:
+            expected = [
+                _cut(tensor, survivors.of_value(value)) for tensor, value in zip(self._run(None, {}), self.movement.results, strict=True)
+            ]
             found = self._run(survivors, changed)
         except (RuntimeError, ValueError, IndexError, TypeError, ZeroDivisionError):
             return False

@@ -84,6 +84,14 @@ class TracedInt(int):
         """Leaves the integers: the value must stay."""
         return float(self._pin())
 
+    def __int__(self) -> int:
+        """Leaves the traced integers: the value must stay."""
+        return self._pin()
+
+    def __divmod__(self, other: Any) -> Any:
+        """Leaves the traced integers: the value must stay."""
+        return divmod(self._pin(), other)
+
     def __truediv__(self, other: Any) -> Any:
         """Leaves the integers: the value must stay."""
         return self._pin() / other
@@ -126,7 +134,7 @@ def _arithmetic(function: Callable[..., Any], *, reflected: bool) -> Callable[[T
 def _comparison(function: Callable[[Any, Any], bool]) -> Callable[[TracedInt, Any], Any]:
     def method(self: TracedInt, other: Any) -> Any:
         if not isinstance(other, int):
-            return function(int.__int__(self), other) if isinstance(other, float) else NotImplemented
+            return function(self._pin(), other) if isinstance(other, float) else NotImplemented
         outcome = function(int.__int__(self), int.__int__(other))
         if self.ledger.is_open:
             self.ledger.comparisons.append((function, self.source, source_of(other), outcome, self.ledger.where()))
@@ -135,9 +143,20 @@ def _comparison(function: Callable[[Any, Any], bool]) -> Callable[[TracedInt, An
     return method
 
 
+def _leaving(function: Callable[[int, Any], Any]) -> Callable[[TracedInt, Any], Any]:
+    """A way out of the traced integers: the value must stay."""
+
+    def method(self: TracedInt, other: Any) -> Any:
+        return function(self._pin(), other)
+
+    return method
+
+
 for _name in ("add", "sub", "mul", "floordiv", "mod"):
     setattr(TracedInt, f"__{_name}__", _arithmetic(getattr(operator, _name), reflected=False))
     setattr(TracedInt, f"__r{_name}__", _arithmetic(getattr(operator, _name), reflected=True))
+for _name in ("and", "or", "xor", "lshift", "rshift"):
+    setattr(TracedInt, f"__{_name}__", _leaving(getattr(operator, f"{_name}_" if _name in ("and", "or") else _name)))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(TracedInt, f"__{_name}__", _comparison(getattr(operator, _name)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from trainonce.channels import AttributeChange, ChannelGroup, Contraction, Example, Factor, Partition, Role, Slice, WrongPlan
 from trainonce.tracing.checks import Check, Survivors
+from trainonce.tracing.expressions import Attribute
 from trainonce.tracing.labels import KERNEL, LabelBook, Layer, Slot
 from trainonce.tracing.recording import Product, Recording
 from trainonce.tracing.sizes import attribute_changes, checks_of, solve
@@ -236,18 +238,41 @@ def keep_contradicted(recording: Recording, order: Mapping[str, int], *, seeds: 
     checks = checks_of(recording)
     numbering = number_channels(recording, order)
     mended: set[Check] = set()
-    for seed in seeds:
+    coupled = _coupled(checks, recording, numbering)
+    num_bits = len(numbering.groups).bit_length() if coupled else 0
+    # Every two groups are told apart by a bit of their number: each is cut at least once while the other stays whole.
+    halves = [(seed, bit, parity) for seed, (bit, parity) in enumerate(itertools.product(range(num_bits), (0, 1)))]
+    for seed, bit, parity in [*((seed, None, 0) for seed in seeds), *halves]:
         while True:
-            _, failed = SizeSolver(recording, numbering, checks).attempt(random_masks(numbering.groups, seed))
+            masks = random_masks(numbering.groups, seed)
+            names = [group.name for place, group in enumerate(numbering.groups) if bit is None or place >> bit & 1 == parity]
+            solver = SizeSolver(recording, numbering, checks if bit is None else coupled)
+            _, failed = solver.attempt({name: masks[name] for name in names if name in masks})
             if not failed:
                 break
-            for check in failed:
-                if check in mended or not check.mend():
-                    for layer in check.layers:
-                        recording.book.keep(layer.ids, check.reason)
-                mended.add(check)
+            num_ties = recording.book.num_ties
+            stuck = [check for check in failed if check in mended or not check.mend()]
+            mended.update(check for check in failed if check not in stuck)
+            # What one check ties may be all that another one lacks: look again before giving up.
+            for check in stuck if recording.book.num_ties == num_ties else ():
+                for layer in check.layers:
+                    recording.book.keep(layer.ids, check.reason)
             settle(recording)
             numbering = number_channels(recording, order)
+
+
+def _coupled(checks: list[Check], recording: Recording, numbering: Numbering) -> list[Check]:
+    """The checks that look at more than one group, themselves or through an attribute that they share."""
+    owners = torch.arange(len(numbering.groups)).repeat_interleave(torch.tensor([group.num_channels for group in numbering.groups]))
+    seen: dict[Check, set[int]] = {}
+    through: dict[Attribute, set[int]] = {}
+    for check in checks:
+        channels = [numbering.channel_of_label[recording.book.roots(layer.ids).abs().flatten()] for layer in check.layers]
+        known = torch.cat(channels) if channels else torch.zeros(0, dtype=torch.long)
+        seen[check] = set(owners[known[known >= 0].unique()].unique().tolist())
+        for attribute in check.attributes:
+            through.setdefault(attribute, set()).update(seen[check])
+    return [check for check in checks if len(seen[check].union(*(through[attribute] for attribute in check.attributes))) > 1]
 
 
 def random_masks(groups: Sequence[ChannelGroup], seed: int) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from trainonce.channels import Example
-from trainonce.execution import output_tensors, run_model
+from trainonce.execution import copied, output_tensors, run_model
 from trainonce.tracing.calls import CallMode
 from trainonce.tracing.expressions import Attribute, TracedInt
 from trainonce.tracing.labels import Value
@@ -28,6 +28,7 @@ from trainonce.tracing.tracer import Tracer
 def record(model: nn.Module, example: Example, recording: Recording, *, counts_cost: bool) -> None:
     """Run the model in its present mode and add what it shows to `recording`; the model is left as it was."""
     tracer = Tracer(model, recording, counts_cost=counts_cost)
+    example = copied(example)
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         stack.enter_context(torch.random.fork_rng(devices=[]))
@@ -59,6 +60,11 @@ class _OperatorMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled():
+            # Without autograd, composite operators (linear, conv2d) arrive whole.
+            with self:
+                if (parts := func.decompose(*args, **kwargs)) is not NotImplemented:
+                    return parts
         result = func(*args, **kwargs)
         if func in _TELLING:
             self.tracer.note_branch(args[0])
@@ -98,14 +104,15 @@ def _borrowed_state(model: nn.Module, tracer: Tracer) -> Iterator[None]:
     try:
         for name, parameter in model.named_parameters(remove_duplicate=False):
             tracer.note_weight(name, parameter)
+        copies: dict[int, Tensor] = {}
         for path, module in model.named_modules():
             if isinstance(module, torch.jit.ScriptModule):
                 continue
             for name, buffer in module._buffers.items():
                 if buffer is not None:
-                    module._buffers[name] = copied = buffer.clone()
+                    module._buffers[name] = borrowed = copies.setdefault(id(buffer), buffer.clone())
                     if buffer.is_floating_point():
-                        tracer.note_weight(f"{path}.{name}" if path else name, copied)
+                        tracer.note_weight(f"{path}.{name}" if path else name, borrowed)
             for name, number in list(vars(module).items()):
                 vars(module)[name] = _traced_attribute(number, path, name, tracer)
         yield

@@ -125,6 +125,7 @@ def apply_rule(call: Call) -> None:
     values = [call.value(tensor) for tensor in call.tensors]
     known = [value for value in values if value is not None]
     if not known and call.operator is not aten.expand.default:
+        _count_cost(call)
         return
     is_weight = all(value.is_weight for value in known)
     results = [item for item in tree_leaves(call.result) if isinstance(item, Tensor)]
@@ -134,11 +135,13 @@ def apply_rule(call: Call) -> None:
         and not any(layer.origins - call.tracer.buffers for value in known for layer in value.layers)
     ):
         # Tables computed from buffers (rotary frequencies) are constants: their channels are nobody's.
+        _count_cost(call)
         layers = ()
     elif any(value.layers for value in known) or call.operator is aten.expand.default:
         layers = _find_rule(call)(call)
     else:
-        layers = _unlabelled_cost(call)
+        _count_cost(call)
+        layers = ()
     per_result = layers if isinstance(layers, list) else [layers] * len(results)
     if not is_weight:
         for group in per_result:
@@ -169,10 +172,11 @@ def _is_pointwise(operator: Any) -> bool:
     return operator._schema.is_mutable and overload is not None and torch.Tag.pointwise in overload.tags
 
 
-def _unlabelled_cost(call: Call) -> Layers | list[Layers]:
-    """Operators on unlabelled data still cost multiply-adds."""
+def _count_cost(call: Call) -> None:
+    """Operators on constants and unlabelled data still cost multiply-adds."""
     found = RULES.get(call.operator)
-    return found(call) if found is not None and getattr(found, "counts_cost", False) else ()
+    if found is not None and getattr(found, "counts_cost", False):
+        found(call)
 
 
 def _note_writers(tracer: Tracer, layers: Layers) -> None:
