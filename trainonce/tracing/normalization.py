@@ -65,7 +65,7 @@ def _first(call: Call, layers: Layers) -> list[Layers]:
     return [layers, *([()] * (count - 1))]
 
 
-@rule(aten.native_layer_norm, aten._fused_rms_norm)
+@rule(aten.native_layer_norm, "aten::_fused_rms_norm")
 def layer_norm(call: Call) -> list[Layers]:
     """The normalised axes are kept: their mean and variance would see the zeros. The others pass."""
     data, normalized = call.args[0], len(call.args[1])
