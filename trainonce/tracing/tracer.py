@@ -45,7 +45,7 @@ class Tracer:
         return self.modules[-1] if self.modules else ""
 
     def note_weight(self, name: str, tensor: Tensor) -> None:
-        """Make a parameter or buffer known by name; the same memory under two names is one weight."""
+        """Make a parameter or buffer known by name; the same tensor under two names is one weight."""
         self.weights.setdefault(id(tensor), (name, tensor))
 
     def note_branch(self, tensor: Tensor) -> None:
