@@ -49,7 +49,10 @@ class Trial:
 class Pull(Protocol):
     """How a unit is brought to zero; pass one to `attach`."""
 
-    needs_before: bool
+    @property
+    def needs_before(self) -> bool:
+        """Whether `Trial.before` has to be filled."""
+        ...
 
     def pulled(self, trial: Trial, strength: float) -> list[Tensor]:
         """The trial's rows, pulled by `learning rate * strength`."""

@@ -20,6 +20,8 @@ class RecurrentLogits(nn.Module):
     Orthogonal inputs (64) -> bidirectional GRU (128 each way) -> LayerNorm, ReLU -> one linear head per block.
     """
 
+    inputs: Tensor
+
     def __init__(self, block_sizes: Sequence[int]) -> None:
         super().__init__()
         inputs = torch.empty(len(block_sizes), 64)
