@@ -119,7 +119,8 @@ def _sheet(args: argparse.Namespace, plain: list[Lap], ours: list[Lap], loop: Pr
         "## One step, milliseconds (medians)",
         "",
         *table(
-            ("step", "how many", "whole", "forward, backward", "optimizer", "projection", "pruner.step", "projection / optimizer step"), rows
+            ("step", "how many", "whole", "forward, backward", "optimizer", "projection", "pruner.step", "projection / optimizer step"),
+            rows,
         ),
         "",
         f"Once per run, not in the ratios: attach {loop.setup_seconds:.1f} s, finish (the cut with its proof) {loop.finish_seconds:.1f} s.",
