@@ -6,10 +6,12 @@ The published 3.0.1 moves its masks to a GPU without asking; here `Tensor.cuda` 
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -47,10 +49,27 @@ class Hesso:
         self.model = model
 
     def finish(self) -> nn.Module:
-        """Cut the model in place, as `construct_subnet` does."""
-        with tempfile.TemporaryDirectory() as folder, quiet():
-            self._oto.construct_subnet(out_dir=folder)
+        """Cut the model in place."""
+        _cut(self._oto)
         return self.model
+
+
+def cut_copy(model: nn.Module, example: Tensor) -> nn.Module:
+    """What cutting the zero groups of `model` would leave; the model stays whole."""
+    from only_train_once import OTO
+
+    whole = copy.deepcopy(model)
+    whole.zero_grad()
+    with quiet():
+        oto = OTO(model=whole, dummy_input=example)
+    _cut(oto)
+    return whole
+
+
+def _cut(oto: Any) -> None:
+    """`construct_subnet` cuts the model in place and also saves it, which is not wanted here."""
+    with tempfile.TemporaryDirectory() as folder, quiet():
+        oto.construct_subnet(out_dir=folder)
 
 
 @contextlib.contextmanager
