@@ -124,6 +124,11 @@ class Pruner:
         return self._model
 
     @property
+    def model(self) -> nn.Module:
+        """The user's own module, without wrappers."""
+        return self._model
+
+    @property
     def partition(self) -> Partition:
         """What `inspect` found in the dense model."""
         return self._units.partition
