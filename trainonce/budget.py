@@ -90,6 +90,12 @@ class Budget:
         """The paper's regulariser: log(max(cost, target) / target), zero at or below the target."""
         return (self.cost(masks).clamp_min(self.target) / self.target).log()
 
+    def line(self, scores: Tensor, *, share: float | None = None) -> float:
+        """The score that separates what stays from what goes, so that what is above costs at most the budget (or another share)."""
+        target = self.target if share is None else share * self.total
+        order = _Order(self.units, scores)
+        return order.score_below(self._largest(order, target))
+
     def choose(self, scores: Tensor, *, share: float | None = None) -> Tensor:
         """The masks of the highest scores that cost at most the budget (or another share), on round widths where that fits."""
         target = self.target if share is None else max(share * self.total, float(self.cost(self.least())))
@@ -197,6 +203,15 @@ class _Order:
     def scores_of(self, group: int) -> Tensor:
         return self._pieces[group]
 
+    def score_below(self, num_best: int) -> float:
+        """Half-way between the last of the best and the first of the rest."""
+        ranked = self.scores[self._best]
+        above = ranked[max(0, num_best - 1)]
+        below = ranked[min(len(ranked) - 1, num_best)]
+        if num_best == 0:
+            return float(above) + 1
+        return float(below) - 1 if num_best == len(ranked) else float((above + below) / 2)
+
     def counts_of_best(self, num_best: int) -> Tensor:
         """How many of the best units of all lie in each group, at least one."""
         counts = torch.bincount(self._units.group_of[self._best[:num_best]], minlength=len(self._units.groups))
@@ -207,13 +222,13 @@ class _Order:
 
 
 def _rounding(num_channels: int, width: int, round_to: int | None) -> int:
-    """What a group's width is rounded to: 16 from 128 channels on, less on narrower ones, nothing on heads."""
+    """What a group's width is rounded to: 16 from 64 channels on, less on narrower ones, nothing on heads."""
     if width > 1 and round_to is None:
         return 1
     widest = round_to or WIDEST_ROUNDING
     if round_to is not None:
         return min(widest, num_channels)
-    while widest > max(1, num_channels // 8):
+    while widest > max(1, num_channels // 4):
         widest //= 2
     return widest
 
