@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from trainonce.units import Rows, Units
 
 
-AJAR = 1e-4
+AJAR = 1e-6
 """What is left of a closed gate when its gradient is asked for: at exactly zero a ReLU behind it passes none back."""
 
 
