@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from trainonce.units import Rows, Units
 
-
 AJAR = 1e-6
 """What is left of a closed gate when its gradient is asked for: at exactly zero a ReLU behind it passes none back."""
 
