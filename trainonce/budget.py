@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -56,8 +57,17 @@ class Budget:
             raise UnreachableBudget(
                 f"round_to must be a whole number from 1 on, got {round_to!r}. None chooses by width, 1 means any width."
             )
+        if not len(units):
+            raise UnreachableBudget(
+                f"{word}={share} has nothing to act on: no channel of this model may be cut. trainonce.inspect says why."
+            )
+        total = float(meter(units.alive(torch.ones(len(units)))))
+        if total == 0:
+            raise UnreachableBudget(
+                f"{word} has nothing to count: the model has no multiply-adds on this example. Give keep_params instead."
+            )
         roundings = torch.tensor([_rounding(group.num_channels, group.width, round_to) for group in units.groups], dtype=torch.long)
-        budget = cls(units, meter, float(meter(units.alive(torch.ones(len(units))))), float(share), roundings, word)
+        budget = cls(units, meter, total, float(share), roundings, word)
         smallest = budget.share_of(budget.least())
         if share < smallest:
             raise UnreachableBudget(
@@ -69,7 +79,7 @@ class Budget:
     @property
     def target(self) -> float:
         """The largest cost allowed."""
-        return self.share * self.total
+        return self._allowed(self.share)
 
     def cost(self, masks: Tensor) -> Tensor:
         """What the model with these masks costs; differentiable."""
@@ -92,13 +102,13 @@ class Budget:
 
     def line(self, scores: Tensor, *, share: float | None = None) -> float:
         """The score that separates what stays from what goes, so that what is above costs at most the budget (or another share)."""
-        target = self.target if share is None else share * self.total
+        target = self.target if share is None else self._allowed(share)
         order = _Order(self.units, scores)
         return order.score_below(self._largest(order, target))
 
     def choose(self, scores: Tensor, *, share: float | None = None) -> Tensor:
         """The masks of the highest scores that cost at most the budget (or another share), on round widths where that fits."""
-        target = self.target if share is None else max(share * self.total, float(self.cost(self.least())))
+        target = self.target if share is None else max(self._allowed(share), float(self.cost(self.least())))
         order = _Order(self.units, scores)
         # The threshold on scores at which the cost meets the target, by bisection on how many units stay.
         counts = order.counts_of_best(self._largest(order, target))
@@ -115,6 +125,11 @@ class Budget:
             if target - self._cost_of(order, counts) <= CLOSE_ENOUGH * self.total:
                 break
         return order.masks(counts)
+
+    def _allowed(self, share: float) -> float:
+        """The largest whole cost whose share is at most this one; `share * total` alone may round to just below it."""
+        below = math.floor(share * self.total)
+        return float(below + ((below + 1) / self.total <= share))
 
     def _largest(self, order: _Order, target: float) -> int:
         low, high = 0, len(order.scores)

@@ -242,6 +242,9 @@ class Pruner:
             self._projection.remember()
 
     def _after_optimizer_step(self) -> None:
+        # Fused optimizers are called also when a GradScaler skips: they are told so, and change nothing.
+        if bool(getattr(self._optimizer, "found_inf", False)):
+            return
         if self._timetable.is_searching(self._num_steps) and self._frozen is None:
             self._policy.observe()
         if self._is_pulling():
