@@ -31,7 +31,7 @@ def add_options(coverage: argparse.ArgumentParser) -> None:
     )
     coverage.add_argument(
         "--part",
-        choices=["ours", "export", "peer", "scale"],
+        choices=["ours", "turns", "peer", "scale"],
         action="append",
         default=[],
         help="measure only this part and take the others from disk; may be given again",
