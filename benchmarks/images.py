@@ -157,15 +157,16 @@ def _files(place: Path) -> Iterator[tuple[str, str, str, bytes]]:
     """Part, class, name and content of every image."""
     if place.is_dir():
         for file in place.glob("*/*/*"):
-            if file.parts[-3] in ("train", "test"):
-                yield (*file.parts[-3:], file.read_bytes())
+            part, name, image = file.relative_to(place).parts
+            if part in ("train", "test"):
+                yield part, name, image, file.read_bytes()
         return
     with tarfile.open(place) as archive:
         for member in archive:
-            parts = Path(member.name).parts
-            content = archive.extractfile(member) if member.isfile() and len(parts) >= 3 else None
-            if content is not None and parts[-3] in ("train", "test"):
-                yield parts[-3], parts[-2], parts[-1], content.read()
+            *_, part, name, image = ("", "", "", *Path(member.name).parts)
+            content = archive.extractfile(member) if part in ("train", "test") and member.isfile() else None
+            if content is not None:
+                yield part, name, image, content.read()
 
 
 def _augmented(images: Tensor, random: numpy.random.RandomState) -> Tensor:

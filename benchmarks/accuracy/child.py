@@ -1,4 +1,4 @@
-"""One run in a process of its own: `python -m benchmarks.accuracy.child CONFIGURATION`; writes the result to the cache."""
+"""One run in a process of its own: `python -m benchmarks.accuracy.child CONFIGURATION CODE`; writes the result to the cache."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from benchmarks.accuracy.contender import Contender
 from benchmarks.accuracy.contenders import CONTENDERS
 from benchmarks.flops import count_image_macs, count_parameters
 from benchmarks.images import Images, load_images, predict
+from benchmarks.resnet import build_resnet
 from benchmarks.sheet import version_of
 from benchmarks.statefile import read_state, remove_state, write_state
 
@@ -23,14 +24,14 @@ TRIES = 20
 
 def main() -> None:
     """Train, and again if a contender asks for another try."""
-    configuration = Configuration(**json.loads(sys.argv[1]))
+    configuration, of_code = Configuration(**json.loads(sys.argv[1])), sys.argv[2]
     images = load_images(configuration.data or "digits")
     if configuration.num_images is not None:
         images = images.first(configuration.num_images)
     configuration.epochs_file.parent.mkdir(parents=True, exist_ok=True)
     for _ in range(TRIES):
         try:
-            result = _train(configuration, images)
+            result = {"of_code": of_code, **_train(configuration, images, of_code)}
             break
         except Exception as error:
             if type(error).__name__ != "WrongShare":
@@ -45,18 +46,19 @@ def main() -> None:
     remove_state(configuration.state_folder)
 
 
-def _train(configuration: Configuration, images: Images) -> dict[str, Any]:
+def _train(configuration: Configuration, images: Images, of_code: str) -> dict[str, Any]:
     total_steps = configuration.epochs * images.steps_per_epoch(configuration.batch_size)
     contender = CONTENDERS[configuration.contender].load()(configuration, example=images.example(), total_steps=total_steps)
     dense_macs, dense_parameters = _dense_size(configuration, images)
-    first_epoch, log = _go_on(configuration, contender)
+    first_epoch, log = _go_on(configuration, contender, of_code)
     for epoch in range(first_epoch, configuration.epochs):
         start = time.perf_counter()
         loss = _train_epoch(contender, configuration, images, epoch)
         seconds = time.perf_counter() - start
         log.append({"epoch": epoch + 1, "loss": loss, "accuracy": _accuracy(contender, images), "seconds": seconds})
         if contender.can_resume:
-            write_state(configuration.state_folder, {"epoch": epoch + 1, "contender": contender.state_dict(), "log": log})
+            state = {"of_code": of_code, "epoch": epoch + 1, "contender": contender.state_dict(), "log": log}
+            write_state(configuration.state_folder, state)
         configuration.epochs_file.write_text("".join(json.dumps(line) + "\n" for line in log))
     before = log[-1]["accuracy"]
     model = contender.finish()
@@ -88,9 +90,9 @@ def _train_epoch(contender: Contender, configuration: Configuration, images: Ima
     return total / images.steps_per_epoch(batch_size)
 
 
-def _go_on(configuration: Configuration, contender: Contender) -> tuple[int, list[dict[str, Any]]]:
+def _go_on(configuration: Configuration, contender: Contender, of_code: str) -> tuple[int, list[dict[str, Any]]]:
     state = read_state(configuration.state_folder) if contender.can_resume else None
-    if state is None:
+    if state is None or state["of_code"] != of_code:
         return 0, []
     contender.load_state_dict(state["contender"])
     return state["epoch"], state["log"]
@@ -101,8 +103,6 @@ def _accuracy(contender: Contender, images: Images) -> float:
 
 
 def _dense_size(configuration: Configuration, images: Images) -> tuple[int, int]:
-    from benchmarks.resnet import build_resnet
-
     dense = build_resnet(configuration.depth, seed=0, num_colours=images.num_colours)
     return count_image_macs(dense, images.example(1)), count_parameters(dense)
 

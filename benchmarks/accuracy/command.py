@@ -42,6 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="runs at the same time (default: 1)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="of each run (default: 1)")
     parser.add_argument("--hesso-python", type=Path, metavar="FILE", help="python with only_train_once (default: that of `make hesso`)")
+    parser.add_argument("--keep-cache", action="store_true", help="also use results of older code; the table marks them")
     parser.add_argument("--table-only", action="store_true", help="run nothing; write the table of what is in the cache")
     parser.add_argument("--out", type=Path, default=RESULTS / "accuracy.md", metavar="FILE")
 
@@ -70,7 +71,9 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.table_only:
         needs_peer = any(CONTENDERS[configuration.contender].needs_peer_python for configuration in wanted)
         peer_python = python_of_peer(arguments.hesso_python) if needs_peer else None
-        failures = run_all(wanted, workers=arguments.workers, threads=arguments.threads, peer_python=peer_python)
+        failures = run_all(
+            wanted, workers=arguments.workers, threads=arguments.threads, peer_python=peer_python, accept_old=arguments.keep_cache
+        )
     for name, reason in failures.items():
         print(f"{name}: {reason}", file=sys.stderr)
     words = _INTRODUCTION.format(
@@ -82,14 +85,13 @@ def run(arguments: argparse.Namespace) -> int:
         threads=arguments.threads,
         workers=arguments.workers,
     )
-    command = " ".join(["python -m benchmarks", *sys.argv[1:]])
-    seeds = f"seeds 0 to {arguments.seeds - 1}"
+    seeds = f"seeds 0 to {arguments.seeds - 1}" if arguments.seeds > 1 else "seed 0"
     write_sheet(
         arguments.out,
         [
             "# Accuracy at equal FLOPs and equal epochs",
             "",
-            *heading(command, seeds=seeds, packages=("torch", "torch-pruning", "trainonce")),
+            *heading(seeds=seeds, packages=("torch", "torch-pruning", "trainonce")),
             "",
             words.rstrip(),
             *summarise(results_by_row(wanted), failures, arguments.seeds),

@@ -15,7 +15,7 @@ RUNS = CACHE / "accuracy"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Configuration:
-    """Two runs with the same configuration have the same result."""
+    """Two runs with the same configuration and the same code have the same result."""
 
     contender: str
     keep_flops: float
@@ -55,14 +55,15 @@ class Configuration:
         """Where an unfinished run goes on from."""
         return RUNS / "states" / self.name
 
-    def result(self) -> dict[str, Any] | None:
-        """What the run gave; None if it is not over."""
-        return json.loads(self.result_file.read_text()) if self.result_file.exists() else None
+    def result(self, *, of_code: str | None = None) -> dict[str, Any] | None:
+        """What the run gave; None if it is not over, or was made by other code than `of_code`."""
+        if not self.result_file.exists():
+            return None
+        result = json.loads(self.result_file.read_text())
+        return result if of_code in (None, result["of_code"]) else None
 
     def num_epochs_done(self) -> int:
         """For the progress bar."""
-        if self.result_file.exists():
-            return self.epochs
         return len(self.epochs_file.read_text().splitlines()) if self.epochs_file.exists() else 0
 
     def to_json(self) -> str:

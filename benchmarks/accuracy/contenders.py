@@ -33,6 +33,8 @@ CONTENDERS = {
     "scratch": Entry("the shape that ours found, from scratch", "ours", "FromScratch", needs="ours"),
     "paper": Entry("ours, the paper's constants", "ours", "PaperConstants"),
     "paper_strength": Entry("ours, the paper's constant lambda only", "ours", "PaperStrength"),
+    "paper_controller": Entry("ours, the paper's controller only", "ours", "PaperController"),
+    "taylor_prior": Entry("ours, controller on a Taylor prior", "ours", "TaylorPrior"),
     "free_logits": Entry("ours, one free logit per unit", "ours", "PlainController"),
     "oto": Entry("policy OTO (all penalised, half-space)", "ours", "WithOto"),
     "otov2": Entry("policy OTOv2 (static salience, half-space)", "ours", "WithOtoV2"),

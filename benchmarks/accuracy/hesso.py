@@ -39,11 +39,12 @@ class HessoContender(Contender):
 
     def prepare(self) -> None:
         """Begin, or begin again, with the share of groups to try."""
-        if self.group_sparsity is None:
-            # A group is an output channel; FLOPs go with its square where both sides of a layer are cut.
-            type(self).group_sparsity = 1 - self.configuration.keep_flops**0.6
+        sparsity = self.group_sparsity
+        if sparsity is None:
+            # A first guess: FLOPs go with the square of the channels where both sides of a layer are cut.
+            sparsity = type(self).group_sparsity = 1 - self.configuration.keep_flops**0.6
         self._dense_macs = count_image_macs(self.model, self.example[:1])
-        self._hesso = Hesso(self.model, self.example[:1], self.recipe, self.total_steps, group_sparsity=self.group_sparsity)
+        self._hesso = Hesso(self.model, self.example[:1], self.recipe, self.total_steps, group_sparsity=sparsity)
         self.optimizer = self._hesso.optimizer
 
     def step(self, number: int, batch: Batch, draw_held: Callable[[], Batch]) -> float:

@@ -16,6 +16,7 @@ from benchmarks.accuracy.configuration import Configuration
 from benchmarks.accuracy.contender import Batch, Contender
 from benchmarks.resnet import draw_weights
 from trainonce.policies import (
+    AnchoredController,
     Controller,
     FilterNorm,
     FreeLogits,
@@ -125,11 +126,25 @@ class PaperStrength(Ours):
         return trainonce.Strength.constant(10.0)
 
 
+class PaperController(Ours):
+    """The paper's controller with its one-sided penalty; everything else as in ours."""
+
+    def policy(self) -> Policy:
+        return Controller()
+
+
 class PlainController(Ours):
     """One free logit per unit instead of the recurrent network."""
 
     def policy(self) -> Policy:
-        return Controller(FreeLogits)
+        return AnchoredController(FreeLogits)
+
+
+class TaylorPrior(Ours):
+    """The controller begins with what the Taylor criterion expects."""
+
+    def policy(self) -> Policy:
+        return AnchoredController(prior=Taylor())
 
 
 class WithOto(Ours):

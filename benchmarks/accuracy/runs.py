@@ -14,15 +14,22 @@ from pathlib import Path
 
 from benchmarks.accuracy.configuration import RUNS, Configuration
 from benchmarks.accuracy.contenders import CONTENDERS
+from benchmarks.accuracy.fingerprint import fingerprint
 from benchmarks.sheet import ROOT
 from benchmarks.waiting import waiting
 
 POLL_SECONDS = 1.0
 
 
-def run_all(wanted: Sequence[Configuration], *, workers: int, threads: int, peer_python: Path | None) -> dict[str, str]:
-    """Run what is missing, `workers` at a time; gives the reason of each failure by the run's name."""
-    missing = [configuration for configuration in _with_needed(wanted) if configuration.result() is None]
+def run_all(wanted: Sequence[Configuration], *, workers: int, threads: int, peer_python: Path | None, accept_old: bool) -> dict[str, str]:
+    """Run what is missing, `workers` at a time; gives the reason of each failure by the run's name.
+
+    What was run by other code is missing, too, unless old results are accepted.
+    """
+    missing = [c for c in _with_needed(wanted) if c.result(of_code=None if accept_old else fingerprint(c.contender)) is None]
+    for configuration in missing:
+        # Of a run by other code; one that was stopped writes its epochs again when it goes on.
+        configuration.epochs_file.unlink(missing_ok=True)
     failures: dict[str, str] = {}
     # Those that others need come first; the others wait for the wave before.
     waves = [[c for c in missing if CONTENDERS[c.contender].needs is None], [c for c in missing if CONTENDERS[c.contender].needs]]
@@ -67,6 +74,6 @@ def _run(configuration: Configuration, threads: int, peer_python: Path | None) -
     words = RUNS / f"{configuration.name}.log"
     with words.open("a") as log:
         print(time.strftime("started %Y-%m-%d %H:%M:%S"), file=log, flush=True)
-        command = [str(python), "-m", "benchmarks.accuracy.child", configuration.to_json()]
+        command = [str(python), "-m", "benchmarks.accuracy.child", configuration.to_json(), fingerprint(configuration.contender)]
         code = subprocess.run(command, cwd=ROOT, env=environment, stdout=log, stderr=log).returncode
     return None if code == 0 else (words.read_text().strip().splitlines() or ["no word"])[-1]

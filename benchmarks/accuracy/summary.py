@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.accuracy.configuration import Configuration
 from benchmarks.accuracy.contenders import CONTENDERS
+from benchmarks.accuracy.fingerprint import fingerprint
 from benchmarks.sheet import table, yes
 
 WITHIN = 0.01
@@ -39,7 +40,7 @@ def summarise(rows: Mapping[tuple[str, float], Results], failures: Mapping[str, 
         names = [name for name, budget in rows if budget == keep] + (["dense"] if ("dense", 1.0) in rows else [])
         of_name = {name: rows[name, 1.0 if name == "dense" else keep] for name in names}
         ranked = sorted(names, key=lambda name: -(_mean(of_name[name]) or 0))
-        header = ("contender", "accuracy, %", "spread", "seeds", "to dense", "FLOPs", "equal FLOPs", "minutes")
+        header = ("contender", "accuracy, %", "spread", "seeds", "to dense", "FLOPs", "equal FLOPs", "minutes", "remark")
         lines += table(header, [_cells(name, of_name[name], keep, dense, num_seeds, failures) for name in ranked])
         lines += ["", *table(("what", "bar", "found", "met"), _bars(of_name, keep, dense))]
     return lines
@@ -49,7 +50,8 @@ def _cells(name: str, results: Results, keep: float, dense: float | None, num_se
     words = CONTENDERS[name].words
     if not results:
         reason = next((reason for run, reason in failures.items() if run.startswith(f"{name}-")), "not run yet")
-        return words, "-", "-", f"0 of {num_seeds}", "-", "-", "-", reason
+        return words, "-", "-", f"0 of {num_seeds}", "-", "-", "-", "-", reason
+    num_old = sum(result["of_code"] != fingerprint(name) for result in results)
     accuracies = [result["accuracy"] for result in results]
     share = mean(result["share_of_flops"] for result in results)
     spread = f"{min(accuracies):.2f} to {max(accuracies):.2f}, sd {stdev(accuracies):.2f}" if len(accuracies) > 1 else "-"
@@ -63,6 +65,7 @@ def _cells(name: str, results: Results, keep: float, dense: float | None, num_se
         f"{share:.3f}",
         "-" if name == "dense" else yes(is_equal),
         f"{mean(result['seconds'] for result in results) / 60:.1f}",
+        f"{num_old} of older code" if num_old else "",
     )
 
 
