@@ -150,12 +150,37 @@ class AnchoredController(Controller):
         self,
         network: type[RecurrentLogits] | type[FreeLogits] = RecurrentLogits,
         *,
+        prior: Policy | None = None,
         ramp: float = 0.5,
         temperature: float = 0.4,
         learning_rate: float = 1e-3,
     ) -> None:
         super().__init__(network, gamma=0.0, bias=0.0, temperature=temperature, learning_rate=learning_rate)
         self._ramp = ramp
+        self._prior = prior
+
+    def start(self, search: Search) -> None:
+        """Build the network, and let the prior see what the network sees."""
+        super().start(search)
+        if self._prior is not None:
+            self._prior.start(search)
+
+    def observe(self) -> None:
+        """What the prior learns from gradients."""
+        if self._prior is not None:
+            self._prior.observe()
+
+    def _expected(self) -> Tensor:
+        """What the prior expects of each unit, scaled to the noise: standard deviation 1."""
+        if self._prior is None:
+            return torch.zeros(len(self.search.units))
+        scores = self._prior.scores().float()
+        return (scores - scores.mean()) / scores.std().clamp_min(1e-12)
+
+    @torch.no_grad()
+    def scores(self) -> Tensor:
+        """The logits without noise, on top of what the prior expects."""
+        return self._network() + self._expected()
 
     def share_now(self) -> float:
         """The share of the model that draws keep at this point of the search."""
@@ -166,7 +191,7 @@ class AnchoredController(Controller):
         """One step of the controller's own optimizer; nothing changes if the loss is not finite."""
         budget = self.search.budget
         with torch.enable_grad():
-            logits = self._network()
+            logits = self._network() + self._expected()
             uniform = torch.rand(logits.shape, generator=self._noise).clamp(1e-9, 1 - 1e-7)
             noisy = logits - (-uniform.log()).log()
             line = budget.line(noisy, share=self.share_now())
