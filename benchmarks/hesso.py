@@ -6,10 +6,13 @@ The published 3.0.1 moves its masks to a GPU without asking; here `Tensor.cuda` 
 from __future__ import annotations
 
 import contextlib
+import copy
+import importlib
 import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,11 +31,8 @@ class Hesso:
     """A model with only_train_once's optimizer on it."""
 
     def __init__(self, model: nn.Module, example: Tensor, recipe: Recipe, total_steps: int, *, group_sparsity: float) -> None:
-        from only_train_once import OTO  # only in its own environment
-
-        torch.Tensor.cuda = lambda tensor, *_, **__: tensor
         with quiet():
-            self._oto = OTO(model=model, dummy_input=example)
+            self._oto = _inspect(model, example)
             self.optimizer = self._oto.hesso(
                 variant="sgd",
                 lr=recipe.peak_learning_rate,
@@ -47,10 +47,32 @@ class Hesso:
         self.model = model
 
     def finish(self) -> nn.Module:
-        """Cut the model in place, as `construct_subnet` does."""
-        with tempfile.TemporaryDirectory() as folder, quiet():
-            self._oto.construct_subnet(out_dir=folder)
+        """Cut the model in place."""
+        _cut(self._oto)
         return self.model
+
+
+def cut_copy(model: nn.Module, example: Tensor) -> nn.Module:
+    """What cutting the zero groups of `model` would leave; the model stays whole."""
+    whole = copy.deepcopy(model)
+    whole.zero_grad()
+    with quiet():
+        oto = _inspect(whole, example)
+    _cut(oto)
+    return whole
+
+
+def _inspect(model: nn.Module, example: Tensor) -> Any:
+    # Only in its own environment, so there is nothing here to import or to check it by.
+    package = importlib.import_module("only_train_once")
+    setattr(torch.Tensor, "cuda", lambda tensor, *_, **__: tensor)  # noqa: B010 - the assignment would be an error of types
+    return package.OTO(model=model, dummy_input=example)
+
+
+def _cut(oto: Any) -> None:
+    """`construct_subnet` cuts the model in place and also saves it, which is not wanted here."""
+    with tempfile.TemporaryDirectory() as folder, quiet():
+        oto.construct_subnet(out_dir=folder)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import sys
 import tarfile
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from benchmarks.waiting import waiting
 
 KINDLY = "no folder of images was given (--data PATH, with train/CLASS/ and test/CLASS/ inside): using scikit-learn's digits instead."
 _DIGITS_TO_TRAIN = 1437
+_TENSORS = ("train_images", "train_labels", "test_images", "test_labels")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,13 +101,26 @@ def load_images(path: str | None) -> Images:
     if not cached.exists():
         tensors = _decoded(place)
         cached.parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, cached.with_suffix(".new"))
-        cached.with_suffix(".new").replace(cached)
+        unfinished = cached.with_suffix(f".{os.getpid()}.new")
+        save_file(tensors, unfinished)
+        unfinished.replace(cached)
     return Images(name="a folder of images", **load_file(cached))
 
 
 def _digits() -> Images:
-    from sklearn.datasets import load_digits  # not in every environment that only needs the folder
+    cached = CACHE / "images" / "digits.safetensors"
+    if not cached.exists():
+        images = _read_digits()
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        # Several children may come here at once: each writes a file of its own.
+        unfinished = cached.with_suffix(f".{os.getpid()}.new")
+        save_file({name: getattr(images, name).contiguous() for name in _TENSORS}, unfinished)
+        unfinished.replace(cached)
+    return Images(name="digits", **load_file(cached))
+
+
+def _read_digits() -> Images:
+    from sklearn.datasets import load_digits  # missing in the peer's environment, which finds them in the cache
 
     pixels, labels = load_digits(return_X_y=True)
     images = torch.from_numpy(pixels).reshape(-1, 1, 8, 8).mul(15.9).to(torch.uint8)
@@ -142,15 +157,16 @@ def _files(place: Path) -> Iterator[tuple[str, str, str, bytes]]:
     """Part, class, name and content of every image."""
     if place.is_dir():
         for file in place.glob("*/*/*"):
-            if file.parts[-3] in ("train", "test"):
-                yield (*file.parts[-3:], file.read_bytes())
+            part, name, image = file.relative_to(place).parts
+            if part in ("train", "test"):
+                yield part, name, image, file.read_bytes()
         return
     with tarfile.open(place) as archive:
         for member in archive:
-            parts = Path(member.name).parts
-            content = archive.extractfile(member) if member.isfile() and len(parts) >= 3 else None
-            if content is not None and parts[-3] in ("train", "test"):
-                yield parts[-3], parts[-2], parts[-1], content.read()
+            *_, part, name, image = ("", "", "", *Path(member.name).parts)
+            content = archive.extractfile(member) if part in ("train", "test") and member.isfile() else None
+            if content is not None:
+                yield part, name, image, content.read()
 
 
 def _augmented(images: Tensor, random: numpy.random.RandomState) -> Tensor:

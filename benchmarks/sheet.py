@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+import sys
 from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,12 +17,31 @@ RESULTS = Path(__file__).parent / "results"
 CACHE = Path(__file__).parent / ".cache"
 
 
-def heading(command: str, *, seeds: str, packages: Sequence[str] = ("torch",), remark: str = "") -> list[str]:
+_PLACES = {"--data": "PATH", "--out": None, "--hesso-python": None}
+"""Options whose value is a place on one machine: said by a word, or left out."""
+
+
+def spoken_command(words: Sequence[str] | None = None) -> str:
+    """The command that is being run, as anyone could run it."""
+    spoken, left = ["python -m benchmarks"], list(sys.argv[1:] if words is None else words)
+    while left:
+        option, equals, _ = (word := left.pop(0)).partition("=")
+        if option not in _PLACES:
+            spoken.append(word)
+            continue
+        if not equals and left:
+            left.pop(0)
+        place = _PLACES[option]
+        spoken += [option, place] if place else []
+    return " ".join(spoken)
+
+
+def heading(*, seeds: str, packages: Sequence[str] = ("torch",), remark: str = "") -> list[str]:
     """The lines over every sheet: how to print it again, and what it was printed with."""
     versions = ", ".join(f"{name} {version_of(name)}" for name in packages)
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     machine = f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
-    lines = [f"    {command}", "", f"{today}; {versions}; Python {platform.python_version()}; {machine}; {seeds}."]
+    lines = [f"    {spoken_command()}", "", f"{today}; {versions}; Python {platform.python_version()}; {machine}; {seeds}."]
     return [*lines, "", remark] if remark else lines
 
 

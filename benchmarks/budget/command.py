@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from benchmarks.budget.measure import Kept, measure_budget
@@ -48,13 +47,12 @@ def run(arguments: argparse.Namespace) -> int:
     reachable = [kept for _, kept in found if not kept.refusal]
     met = sum(kept.is_met for kept in reachable)
     packages = ("torch", "torchvision", "timm", "trainonce")
-    command = " ".join(["python -m benchmarks", *sys.argv[1:]])
     write_sheet(
         arguments.out,
         [
             "# Budget: is keep_flops kept",
             "",
-            *heading(command, seeds=f"seed {arguments.seed}", packages=packages),
+            *heading(seeds=f"seed {arguments.seed}", packages=packages),
             "",
             _INTRODUCTION.format(steps=arguments.steps),
             f"Met: {met} of {len(reachable)} that can be reached; refused before training: {len(found) - len(reachable)}.",

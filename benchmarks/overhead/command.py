@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median
@@ -107,11 +106,10 @@ def _sheet(args: argparse.Namespace, plain: list[Lap], ours: list[Lap], loop: Pr
         share = median(lap.projection for lap in laps) / plain_optimizer
         name = f"ours, {phase}, controller learns" if is_update else f"ours, {phase}"
         rows.append((name, len(laps), *_milliseconds(laps), f"{share:.2f}"))
-    command = " ".join(["python -m benchmarks", *sys.argv[1:]])
     return [
         "# Overhead of controller, gates and projection, without the shrink",
         "",
-        *heading(command, seeds="seed 0", packages=("torch", "trainonce")),
+        *heading(seeds="seed 0", packages=("torch", "trainonce")),
         "",
         words,
         *table(("what", "bar", "ours / plain", "met"), [(what, f"<= {BAR}", f"{r:.3f}", yes(r <= BAR)) for what, r in ratios.items()]),

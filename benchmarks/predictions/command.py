@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import sys
 import warnings
 from pathlib import Path
 
@@ -53,14 +52,13 @@ def run(arguments: argparse.Namespace) -> int:
             bar.say(f"ResNet-{depth}, {images.name}, keep_flops={keep}")
             rows += _measure(images, depth, keep, num_steps=arguments.steps, seed=arguments.seed, bar=bar)
     same = all(row[-1] == yes(True) for row in rows)
-    command = " ".join(["python -m benchmarks", *sys.argv[1:]])
     header = ("model", "images", "keep_flops", "kept", "precision", "test images", "accuracy", "difference", "other class", "same")
     write_sheet(
         arguments.out,
         [
             "# Predictions across the cut",
             "",
-            *heading(command, seeds=f"seed {arguments.seed}", packages=("torch", "trainonce")),
+            *heading(seeds=f"seed {arguments.seed}", packages=("torch", "trainonce")),
             "",
             _INTRODUCTION,
             *table(header, rows),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import sys
 import tempfile
 from itertools import groupby
 from pathlib import Path
@@ -49,7 +48,6 @@ def run(arguments: argparse.Namespace) -> int:
             found.append((killed, same_bits(killed.final, place / "whole" / "final.safetensors")))
             bar.advance()
     good = sum(same for _, same in found)
-    command = " ".join(["python -m benchmarks", *sys.argv[1:]])
     rows = [
         (number + 1, _spoken(killed.died_after), _spoken(killed.went_on_from), yes(same)) for number, (killed, same) in enumerate(found)
     ]
@@ -58,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         [
             "# Resume after kill -9",
             "",
-            *heading(command, seeds=f"seed {arguments.seed} for the runs and for the kills", packages=("torch", "trainonce")),
+            *heading(seeds=f"seed {arguments.seed} for the runs and for the kills", packages=("torch", "trainonce")),
             "",
             _INTRODUCTION.format(steps=arguments.steps, every=arguments.every),
             f"Bit-equal: {good} of {len(found)}. The undisturbed run: {_summary(phases)}.",

@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -64,7 +63,6 @@ def run(arguments: argparse.Namespace) -> int:
     ratio, cpu_ratio = ours["seconds"] / dense["seconds"], ours["cpu"] / dense["cpu"]
     steps_ratio = (ours["seconds"] - ours["once"]) / dense["seconds"]
     words = _INTRODUCTION.format(depth=arguments.depth, batch=arguments.batch_size, steps=arguments.steps, keep=KEEP_FLOPS)
-    command = " ".join(["python -m benchmarks", *sys.argv[1:]])
     header = (
         "contender",
         "seconds",
@@ -81,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         [
             "# Training time with the shrink",
             "",
-            *heading(command, seeds="seed 0", packages=("torch", "torch-pruning", "trainonce")),
+            *heading(seeds="seed 0", packages=("torch", "torch-pruning", "trainonce")),
             "",
             words,
             *table(
