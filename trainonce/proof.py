@@ -18,6 +18,12 @@ from trainonce.surgery import apply_plan, silence, snapshot
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 5e-2}
 """Largest difference, relative to the output's scale, that rounding explains in a deep model."""
 
+CLOSE = 5e-6
+"""A difference in float32 that no wrong cut of redrawn weights gives by chance."""
+
+MANY_MACS = 100_000_000
+"""Above this, float64 takes most of an inspection and is asked only where float32 is not close."""
+
 LARGE_MACS = 10_000_000_000
 """Above this, float64 on a CPU takes too long and the proof runs in the model's own precision."""
 
