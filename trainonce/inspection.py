@@ -166,7 +166,7 @@ def _proven_partition(model: nn.Module, solver: SizeSolver, example: Example) ->
     """The partition; groups whose cut moves the output, tried on scratch weights, are kept with that reason."""
     recording = solver.recording
     partition = build_partition(model, solver, example)
-    dtypes = proof.proving_dtypes(model, partition.macs)
+    dtypes = proof.proving_dtypes(model)
     while partition.prunable_groups:
         bad = _unproven(model, partition, dtypes)
         if not bad:
@@ -193,7 +193,8 @@ def _unproven(model: nn.Module, partition: Partition, dtypes: list[torch.dtype |
         return None if difference <= tolerance else f"the proof failed, cutting it moves the output by {difference:.1e} of its scale"
 
     own = _precision(model)
-    if partition.macs > proof.MANY_MACS and own is torch.float32 and complaint(list(masks), None, proof.CLOSE) is None:
+    quick = proof.quick_tolerance(own, partition.macs)
+    if quick > 0 and complaint(list(masks), None, quick) is None:
         return {}
     idle = None
     for dtype in dtypes:
