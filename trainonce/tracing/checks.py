@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
@@ -149,7 +149,7 @@ class MovementCheck(Check):
         def number(item: Any) -> Any:
             nonlocal offset
             if isinstance(item, Value):
-                alive = [None] * len(item.shape) if survivors is None else survivors.of_value(item)
+                alive: Sequence[Tensor | None] = [None] * len(item.shape) if survivors is None else survivors.of_value(item)
                 elements = _numbered(item.shape, alive, offset + 1, dtype)
                 offset += math.prod(item.shape)
                 return elements
@@ -273,7 +273,7 @@ class PinnedCheck(Check):
         return self.value_of(self.source, survivors, changed) == self.expected
 
 
-def _numbered(shape: tuple[int, ...], alive: list[Tensor | None], first: int, dtype: torch.dtype) -> Tensor:
+def _numbered(shape: tuple[int, ...], alive: Sequence[Tensor | None], first: int, dtype: torch.dtype) -> Tensor:
     """The elements of a tensor numbered through from `first`, those that are alive; the others are never made."""
     numbers, stride = torch.full((), first, dtype=dtype), 1
     for length, here in zip(reversed(shape), reversed(alive), strict=True):
