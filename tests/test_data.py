@@ -12,7 +12,7 @@ from torch import Tensor
 from trainonce.data import cifar, fashion
 from trainonce.data.augmentation import POLICIES, ShiftAndFlip, small_image_augmentation
 from trainonce.data.catalogue import BadData, DataOptions, check_source, dataset, dataset_names, open_data
-from trainonce.data.noise import mix, uniform
+from trainonce.noise import mix, uniform
 from trainonce.data.pictures import Normalisation
 
 

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "trainonce"
 
 LAYERS = (
-    ("channels", "execution", "sealing"),
+    ("channels", "execution", "noise", "sealing"),
     ("plan",),
     ("tracing", "cost", "controller", "gates", "proximal", "schedule", "surgery", "distributed"),
     ("proof",),

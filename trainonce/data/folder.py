@@ -15,7 +15,7 @@ from torch import Tensor
 from trainonce.data.augmentation import small_image_augmentation
 from trainonce.data.catalogue import BadData, DataOptions, DataSet, dataset
 from trainonce.data.files import ImageFiles, check_bad, decode, training_transform, validation_transform
-from trainonce.data.noise import uniform
+from trainonce.noise import uniform
 from trainonce.data.pictures import Normalisation, Pictures
 
 ENDINGS = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"))
