@@ -1,0 +1,78 @@
+"""`attach` a pruner to a model and its optimizer: settings checked, model inspected, budget known to be reachable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from trainonce.budget import Budget, UnreachableBudget
+from trainonce.channels import Example
+from trainonce.distributed import unwrapped_model, unwrapped_optimizer
+from trainonce.inspection import inspect
+from trainonce.policies.controller import Controller
+from trainonce.policies.policy import Policy
+from trainonce.projection import Proximal, Pull
+from trainonce.pruner import Pruner, PrunerError
+from trainonce.schedule import Schedule, Strength
+from trainonce.surgery import check_owned
+from trainonce.units import Units
+
+
+def attach(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    example: Example,
+    total_steps: int,
+    keep_flops: float | None = None,
+    keep_params: float | None = None,
+    keep: Sequence[str] = (),
+    round_to: int | None = None,
+    policy: Policy | None = None,
+    schedule: Schedule | None = None,
+    strength: Strength | None = None,
+    pull: Pull | None = None,
+    shrink: bool = True,
+    seed: int = 0,
+) -> Pruner:
+    """A pruner that makes `model` smaller while `optimizer` trains it.
+
+    Give one budget: `keep_flops` or `keep_params`, the share of the whole model that stays. `keep` names modules to leave alone,
+    `round_to` the number that widths should be multiples of (None: 16 on wide layers, less on narrow ones). With `shrink=False`
+    the model is cut only by `finish`.
+
+    Example: `pruner = trainonce.attach(model, optimizer, example=images, keep_flops=0.45, total_steps=len(loader) * epochs)`.
+    """
+    if not isinstance(total_steps, int) or isinstance(total_steps, bool) or total_steps < 1:
+        raise PrunerError(
+            f"total_steps must be the number of optimizer steps of the whole run, got {total_steps!r}. Give epochs * batches."
+        )
+    if (keep_flops is None) == (keep_params is None):
+        raise UnreachableBudget("give one budget, keep_flops or keep_params. keep_flops=0.45 keeps 45 % of the model's FLOPs.")
+    inner, optimizer = unwrapped_model(model), unwrapped_optimizer(optimizer)
+    try:
+        check_owned(optimizer, inner)
+    except ValueError as error:
+        raise PrunerError(str(error).replace(", or none.", ".")) from None
+    partition = inspect(inner, example, keep=keep)
+    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad}
+    tensors = {name: parameter for name, parameter in inner.named_parameters() if id(parameter) in trained}
+    units = Units.of(partition, tensors.keys())
+    budget = (
+        Budget.of_flops(units, keep_flops, round_to) if keep_flops is not None else Budget.of_parameters(units, keep_params or 0, round_to)
+    )
+    return Pruner(
+        model,
+        optimizer,
+        tensors=tensors,
+        budget=budget,
+        total_steps=total_steps,
+        policy=policy or Controller(),
+        schedule=schedule or Schedule(),
+        strength=strength or Strength(),
+        pull=pull or Proximal(),
+        shrink=shrink,
+        seed=seed,
+    )

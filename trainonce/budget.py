@@ -1,0 +1,223 @@
+"""From scores to masks that keep a promise: at or below the budget, close to it, on round widths, no group emptied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from trainonce.cost import Meter
+from trainonce.units import Units
+
+WIDEST_ROUNDING = 16
+"""Widths that are multiples of 16 fill the vector units of CPUs and GPUs; odd ones can make a smaller model slower."""
+
+CLOSE_ENOUGH = 0.005
+"""The share of the whole model that may be left unused before finer steps than the rounding are taken."""
+
+FULL = 0.0005
+"""A budget this close to used up is left alone."""
+
+
+class UnreachableBudget(ValueError):
+    """A budget outside of what the model's groups allow."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Budget:
+    """How much of the whole model may stay, and how to count it."""
+
+    units: Units
+    meter: Meter
+    total: float
+    share: float
+    roundings: Tensor
+    """Per group, the number that its width should be a multiple of."""
+
+    word: str
+    """What is counted, for messages: FLOPs or parameters."""
+
+    @classmethod
+    def of_flops(cls, units: Units, share: float, round_to: int | None) -> Budget:
+        """A share of the whole model's multiply-adds."""
+        return cls._checked(units, Meter.of(units.partition.contractions), share, round_to, "keep_flops")
+
+    @classmethod
+    def of_parameters(cls, units: Units, share: float, round_to: int | None) -> Budget:
+        """A share of the whole model's parameters."""
+        return cls._checked(units, Meter.of(units.partition.tensor_sizes), share, round_to, "keep_params")
+
+    @classmethod
+    def _checked(cls, units: Units, meter: Meter, share: float, round_to: int | None, word: str) -> Budget:
+        if not isinstance(share, int | float) or isinstance(share, bool) or not 0 < share <= 1:
+            raise UnreachableBudget(f"{word} must be above 0 and at most 1, got {share!r}. 0.45 keeps 45 % of the whole model.")
+        if round_to is not None and (not isinstance(round_to, int) or isinstance(round_to, bool) or round_to < 1):
+            raise UnreachableBudget(
+                f"round_to must be a whole number from 1 on, got {round_to!r}. None chooses by width, 1 means any width."
+            )
+        roundings = torch.tensor([_rounding(group.num_channels, group.width, round_to) for group in units.groups], dtype=torch.long)
+        budget = cls(units, meter, float(meter(units.alive(torch.ones(len(units))))), float(share), roundings, word)
+        smallest = budget.share_of(budget.least())
+        if share < smallest:
+            raise UnreachableBudget(
+                f"{word}={share} can't be reached: with one channel left in every group that may be cut, {smallest:.4f} remains. "
+                f"Ask for {_up(smallest)} to 1, or see what is kept and why with trainonce.inspect."
+            )
+        return budget
+
+    @property
+    def target(self) -> float:
+        """The largest cost allowed."""
+        return self.share * self.total
+
+    def cost(self, masks: Tensor) -> Tensor:
+        """What the model with these masks costs; differentiable."""
+        return self.meter(self.units.alive(masks))
+
+    def share_of(self, masks: Tensor) -> float:
+        """The cost of masks as a share of the whole model."""
+        return float(self.cost(masks)) / self.total
+
+    def least(self) -> Tensor:
+        """Masks with one unit in every group."""
+        masks = torch.zeros(len(self.units))
+        first = torch.cat([torch.ones(1, dtype=torch.bool), self.units.group_of[1:] != self.units.group_of[:-1]])
+        masks[first[: len(masks)]] = 1
+        return masks
+
+    def penalty(self, masks: Tensor) -> Tensor:
+        """The paper's regulariser: log(max(cost, target) / target), zero at or below the target."""
+        return (self.cost(masks).clamp_min(self.target) / self.target).log()
+
+    def choose(self, scores: Tensor, *, share: float | None = None) -> Tensor:
+        """The masks of the highest scores that cost at most the budget (or another share), on round widths where that fits."""
+        target = self.target if share is None else max(share * self.total, float(self.cost(self.least())))
+        order = _Order(self.units, scores)
+        # The threshold on scores at which the cost meets the target, by bisection on how many units stay.
+        counts = order.counts_of_best(self._largest(order, target))
+        counts = self._rounded(counts)
+        while self._cost_of(order, counts) > target:
+            counts = self._step_down(order, counts)
+        for finest in (
+            self.roundings,
+            (self.roundings // 2).clamp_min(1),
+            (self.roundings // 4).clamp_min(1),
+            torch.ones_like(self.roundings),
+        ):
+            counts = self._filled(order, counts, finest, target)
+            if target - self._cost_of(order, counts) <= CLOSE_ENOUGH * self.total:
+                break
+        return order.masks(counts)
+
+    def _largest(self, order: _Order, target: float) -> int:
+        low, high = 0, len(order.scores)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._cost_of(order, order.counts_of_best(middle)) <= target:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _cost_of(self, order: _Order, counts: Tensor) -> float:
+        return float(self.cost(order.masks(counts)))
+
+    def _rounded(self, counts: Tensor) -> Tensor:
+        """Each width to the nearest multiple; a whole group stays whole, and one too narrow for a multiple stays as it is."""
+        sizes = self.units.per_group(torch.ones(len(self.units), dtype=torch.long))
+        rounded = (counts + self.roundings // 2) // self.roundings * self.roundings
+        rounded = torch.where((rounded == 0) | (counts == sizes), counts, rounded)
+        return rounded.minimum(sizes)
+
+    def _step_down(self, order: _Order, counts: Tensor) -> Tensor:
+        """One rounding step less in the group whose next units score lowest; single units where a whole step would empty it."""
+        best, chosen = float("inf"), None
+        for number, count in enumerate(counts.tolist()):
+            if count <= 1:
+                continue
+            step = int(self.roundings[number])
+            fewer = max(1, (count - 1) // step * step)
+            mean = float(order.scores_of(number)[fewer:count].mean())
+            if mean < best:
+                best, chosen = mean, (number, fewer)
+        assert chosen is not None, "checked when the budget was made: one unit in each group is below it"
+        counts = counts.clone()
+        counts[chosen[0]] = chosen[1]
+        return counts
+
+    def _filled(self, order: _Order, counts: Tensor, steps: Tensor, target: float) -> Tensor:
+        """Add steps of the highest scores for as long as one fits under the target."""
+        counts = counts.clone()
+        tired: set[int] = set()
+        while len(tired) < len(counts):
+            best, chosen = -float("inf"), None
+            for number, count in enumerate(counts.tolist()):
+                size = self.units.groups[number].num_channels
+                if number in tired or count == size:
+                    continue
+                step = int(steps[number])
+                more = min(size, (count // step + 1) * step)
+                mean = float(order.scores_of(number)[count:more].mean())
+                if mean > best:
+                    best, chosen = mean, (number, more)
+            if chosen is None:
+                break
+            number, more = chosen
+            before = int(counts[number])
+            counts[number] = more
+            cost = self._cost_of(order, counts)
+            if cost > target:
+                counts[number] = before
+                tired.add(number)
+            elif target - cost <= FULL * self.total:
+                break
+        return counts
+
+
+class _Order:
+    """The units of every group from the highest score to the lowest: masks become one count per group."""
+
+    def __init__(self, units: Units, scores: Tensor) -> None:
+        if scores.shape != (len(units),) or bool(torch.isnan(scores).any()):
+            raise ValueError(f"scores must be {len(units)} numbers, one per unit, got shape {tuple(scores.shape)} or NaN.")
+        self.scores = scores.detach().double().cpu()
+        self._units = units
+        # By score, then (stably) by group: each group's units lie together, best first.
+        by_score = torch.argsort(self.scores, descending=True, stable=True)
+        self._by_group = by_score[torch.argsort(units.group_of[by_score], stable=True)]
+        self._sorted = self.scores[self._by_group]
+        sizes = [group.num_channels for group in units.groups]
+        self._pieces = self._sorted.split(sizes)
+        starts = torch.tensor([0, *sizes]).cumsum(0)[:-1]
+        self._rank = torch.empty(len(units), dtype=torch.long)
+        self._rank[self._by_group] = torch.arange(len(units)) - starts[units.group_of[self._by_group]]
+        self._best = by_score
+
+    def scores_of(self, group: int) -> Tensor:
+        return self._pieces[group]
+
+    def counts_of_best(self, num_best: int) -> Tensor:
+        """How many of the best units of all lie in each group, at least one."""
+        counts = torch.bincount(self._units.group_of[self._best[:num_best]], minlength=len(self._units.groups))
+        return counts.clamp_min(1)
+
+    def masks(self, counts: Tensor) -> Tensor:
+        return (self._rank < counts[self._units.group_of]).double()
+
+
+def _rounding(num_channels: int, width: int, round_to: int | None) -> int:
+    """What a group's width is rounded to: 16 from 128 channels on, less on narrower ones, nothing on heads."""
+    if width > 1 and round_to is None:
+        return 1
+    widest = round_to or WIDEST_ROUNDING
+    if round_to is not None:
+        return min(widest, num_channels)
+    while widest > max(1, num_channels // 8):
+        widest //= 2
+    return widest
+
+
+def _up(share: float) -> float:
+    """A share rounded up to four places, so that asking for it works."""
+    return min(1.0, (int(share * 10_000) + 1) / 10_000)

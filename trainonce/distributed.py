@@ -1,0 +1,70 @@
+"""One model on several ranks: the same decision everywhere, and the user's model under its wrappers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+def is_distributed() -> bool:
+    """Whether this process is one of several that train together."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def averaged(tensor: Tensor) -> Tensor:
+    """The mean over all ranks; the tensor itself on one."""
+    if not is_distributed():
+        return tensor
+    total = _on_communication_device(tensor).clone()
+    dist.all_reduce(total)
+    return (total / dist.get_world_size()).to(tensor.device)
+
+
+def same_everywhere(tensor: Tensor) -> Tensor:
+    """What rank 0 has; the tensor itself on one rank."""
+    if not is_distributed():
+        return tensor
+    shared = _on_communication_device(tensor).clone()
+    dist.broadcast(shared, src=0)
+    return shared.to(tensor.device)
+
+
+def _on_communication_device(tensor: Tensor) -> Tensor:
+    return tensor.cuda() if dist.get_backend() == "nccl" else tensor
+
+
+def unwrapped_model(model: nn.Module) -> nn.Module:
+    """The user's own module under `torch.compile`, DistributedDataParallel or DataParallel, in any order."""
+    while True:
+        if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
+            model = model.module
+        elif isinstance(original := model.__dict__.get("_modules", {}).get("_orig_mod"), nn.Module):
+            model = original
+        else:
+            return model
+
+
+def unwrapped_optimizer(optimizer: Any) -> Any:
+    """The torch optimizer under a wrapper that holds it as `.optimizer` (accelerate)."""
+    while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+        optimizer = inner
+    return optimizer
+
+
+@contextmanager
+def gradient_exchange_paused(model: nn.Module) -> Iterator[None]:
+    """Inside, a forward and backward pass through a DDP wrapper exchange nothing: the caller averages what it needs."""
+    wrappers = [module for module in model.modules() if isinstance(module, nn.parallel.DistributedDataParallel)]
+    before = [wrapper.require_backward_grad_sync for wrapper in wrappers]
+    for wrapper in wrappers:
+        wrapper.require_backward_grad_sync = False
+    try:
+        yield
+    finally:
+        for wrapper, value in zip(wrappers, before, strict=True):
+            wrapper.require_backward_grad_sync = value

@@ -1,0 +1,109 @@
+"""Run the model as if masked units were gone: gates on its weights, and what the loss says about each of them.
+
+A gate multiplies the last writers of a unit (norm weight and bias, else conv or linear rows) by its mask. The parameters keep their
+identity, only their content is lent, so compiled and wrapped models see the gates too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from trainonce.units import Rows, Units
+
+
+class BadLoss(ValueError):
+    """A closure that gives nothing to learn from."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gates:
+    """Which rows of which parameters are multiplied by the mask of each unit."""
+
+    rows: tuple[Rows, ...]
+    tensors: Mapping[str, nn.Parameter]
+    num_units: int
+
+    @classmethod
+    def on(cls, units: Units, tensors: Mapping[str, nn.Parameter], rows: tuple[Rows, ...] | None = None) -> Gates:
+        """Gates on some rows of the units' writers; on all of them if none are named."""
+        return cls(
+            units.writers if rows is None else rows, {name: tensors[name] for name in {part.tensor for part in units.writers}}, len(units)
+        )
+
+    @contextmanager
+    def closed(self, masks: Tensor) -> Iterator[dict[str, Tensor]]:
+        """Inside, masked units are silent; yields the ungated content by name. Afterwards every bit is as before."""
+        names = {rows.tensor for rows in self.rows}
+        whole = {name: self.tensors[name].detach().clone() for name in names}
+        try:
+            for rows in self.rows:
+                parameter = self.tensors[rows.tensor]
+                factor = torch.ones(parameter.shape[rows.axis], dtype=parameter.dtype)
+                factor[rows.positions] = masks.detach()[rows.units].to(parameter.dtype)
+                parameter.data.mul_(_on_axis(factor.to(parameter.device), rows.axis, parameter.dim()))
+            yield whole
+        finally:
+            for name, content in whole.items():
+                self.tensors[name].data.copy_(content)
+
+    def evaluate(self, closure: Callable[[], Tensor], masks: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss with these masks, and its gradient with respect to each.
+
+        A gate is a factor w on weights x, so the gradient of the loss with respect to w is sum(x * dL/d(w x)). Asking for
+        the gradients of gated parameters only spares the others' part of the backward pass and leaves `.grad` alone.
+        """
+        with torch.enable_grad(), self.closed(masks) as whole:
+            loss = closure()
+            if not isinstance(loss, Tensor) or loss.numel() != 1:
+                found = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+                raise BadLoss(f"the closure must return a scalar loss, got {found}. Write: lambda: criterion(model(images), labels).")
+            if not loss.requires_grad:
+                raise BadLoss("the closure's loss has no graph. Compute it without torch.no_grad(), from the model that was attached.")
+            if not bool(torch.isfinite(loss.detach()).all()):
+                return loss.detach().reshape(()).float().cpu(), torch.full((self.num_units,), float("nan"))
+            names = sorted(whole)
+            gradients = torch.autograd.grad(loss.reshape(()), [self.tensors[name] for name in names], allow_unused=True)
+        return loss.detach().reshape(()).float().cpu(), self._per_unit(whole, dict(zip(names, gradients, strict=True)))
+
+    def _per_unit(self, whole: Mapping[str, Tensor], gradients: Mapping[str, Tensor | None]) -> Tensor:
+        total = torch.zeros(self.num_units)
+        for rows in self.rows:
+            gradient = gradients[rows.tensor]
+            if gradient is None:
+                continue
+            product = (whole[rows.tensor].float() * gradient.float()).movedim(rows.axis, 0)
+            sums = product.flatten(1).sum(dim=1) if product.dim() > 1 else product
+            total.index_add_(0, rows.units, sums[rows.positions.to(sums.device)].cpu())
+        return total
+
+
+def _on_axis(factor: Tensor, axis: int, num_axes: int) -> Tensor:
+    return factor.reshape([-1 if place == axis else 1 for place in range(num_axes)])
+
+
+@contextmanager
+def untouched(model: nn.Module) -> Iterator[None]:
+    """Buffers (batch-norm statistics), modes and random streams are afterwards as they were."""
+    buffers = [
+        (module, name, buffer, buffer.clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    modes = [(module, module.training) for module in model.modules()]
+    devices = sorted({parameter.device.index or 0 for parameter in model.parameters() if parameter.device.type == "cuda"})
+    with torch.random.fork_rng(devices=devices):
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for module, name, buffer, content in buffers:
+                    buffer.copy_(content)
+                    module._buffers[name] = buffer
+            for module, training in modes:
+                module.training = training

@@ -1,0 +1,105 @@
+"""The units that a run may drop, numbered through all groups, and the rows of the model's parameters that belong to each.
+
+A unit is what can be cut alone: one channel, or one head. All that learns, pulls or counts works on vectors over units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from trainonce.channels import ChannelGroup, Partition, Role
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Positions on one axis of one parameter, and the unit that each belongs to."""
+
+    tensor: str
+    axis: int
+    positions: Tensor
+    units: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Units:
+    """All units of the groups that may be cut, in the order of the partition."""
+
+    partition: Partition
+    groups: tuple[ChannelGroup, ...]
+    group_of: Tensor
+    """For every unit, the number of its group."""
+
+    channels: Tensor
+    """For every unit, its place among all channels of the partition (kept groups included)."""
+
+    writers: tuple[Rows, ...]
+    """The zero-invariant groups: zero in all rows of a unit silences it."""
+
+    kept_here: Mapping[str, str]
+    """Groups that could be cut but are left alone in this run, with the reason."""
+
+    @classmethod
+    def of(cls, partition: Partition, trained: Collection[str]) -> Units:
+        """The units whose every writer is among the `trained` parameters."""
+        groups: list[ChannelGroup] = []
+        kept_here: dict[str, str] = {}
+        for group in partition.prunable_groups:
+            frozen = [part.tensor for part in group.slices if part.role is Role.WRITER and part.tensor not in trained]
+            if frozen:
+                kept_here[group.name] = f"{frozen[0]} is not trained by the optimizer"
+            else:
+                groups.append(group)
+        first = dict(zip((group.name for group in partition.groups), _starts(partition.groups), strict=True))
+        empty = torch.zeros(0, dtype=torch.long)
+        return cls(
+            partition=partition,
+            groups=tuple(groups),
+            group_of=torch.cat([empty, *(torch.full((group.num_channels,), number) for number, group in enumerate(groups))]),
+            channels=torch.cat([empty, *(first[group.name] + torch.arange(group.num_channels) for group in groups)]),
+            writers=_writers(groups),
+            kept_here=kept_here,
+        )
+
+    def __len__(self) -> int:
+        return len(self.group_of)
+
+    def split(self, vector: Tensor) -> dict[str, Tensor]:
+        """One piece per group of a vector over units."""
+        return dict(zip((group.name for group in self.groups), vector.split([group.num_channels for group in self.groups]), strict=True))
+
+    def alive(self, masks: Tensor) -> Tensor:
+        """What `cost.Meter` asks for: the masks at their places among all channels, everything else 1. Differentiable."""
+        num_channels = sum(group.num_channels for group in self.partition.groups)
+        alive = torch.ones(num_channels + 1, dtype=torch.double)
+        return alive.index_copy(0, self.channels, masks.double())
+
+    def per_group(self, vector: Tensor) -> Tensor:
+        """Sums of a vector over the units of each group."""
+        return torch.zeros(len(self.groups), dtype=vector.dtype).index_add(0, self.group_of, vector)
+
+
+def _starts(groups: tuple[ChannelGroup, ...]) -> list[int]:
+    starts, start = [], 0
+    for group in groups:
+        starts.append(start)
+        start += group.num_channels
+    return starts
+
+
+def _writers(groups: list[ChannelGroup]) -> tuple[Rows, ...]:
+    """One entry per axis of a parameter, even if several groups write to it (a norm after a concatenation)."""
+    found: dict[tuple[str, int], list[tuple[Tensor, Tensor]]] = {}
+    start = 0
+    for group in groups:
+        for part in group.slices:
+            if part.role is Role.WRITER:
+                found.setdefault((part.tensor, part.axis), []).append((part.positions, start + part.channels))
+        start += group.num_channels
+    return tuple(
+        Rows(tensor, axis, torch.cat([positions for positions, _ in parts]), torch.cat([units for _, units in parts]))
+        for (tensor, axis), parts in found.items()
+    )
