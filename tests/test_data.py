@@ -12,8 +12,8 @@ from torch import Tensor
 from trainonce.data import cifar, fashion
 from trainonce.data.augmentation import POLICIES, ShiftAndFlip, small_image_augmentation
 from trainonce.data.catalogue import BadData, DataOptions, check_source, dataset, dataset_names, open_data
-from trainonce.noise import mix, uniform
 from trainonce.data.pictures import Normalisation
+from trainonce.noise import mix, uniform
 
 
 def one_batch(samples, draw: Tensor, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -27,11 +27,16 @@ class Found:
 def save_checkpoint(root: Path, step: int, state: Any, *, keep_last: int) -> Path:
     """Write the state of a step; only the newest `keep_last` checkpoints stay. The oldest go after the newest is complete."""
     root.mkdir(parents=True, exist_ok=True)
-    path = root / f"step-{step:09d}"
+    path = checkpoint_path(root, step)
     write_checkpoint(path, state)
     for _, old in _checkpoints(root)[keep_last:]:
         shutil.rmtree(old, ignore_errors=True)
     return path
+
+
+def checkpoint_path(root: Path, step: int) -> Path:
+    """Where the checkpoint of a step is."""
+    return root / f"step-{step:09d}"
 
 
 def find_newest(root: Path) -> Found | None:

@@ -19,8 +19,8 @@ from torchvision.transforms import v2
 
 from trainonce.data.augmentation import policy_transform
 from trainonce.data.catalogue import BadData
-from trainonce.noise import mix
 from trainonce.data.pictures import Normalisation
+from trainonce.noise import mix
 
 IMAGENET = Normalisation(mean=(0.485, 0.456, 0.406), deviation=(0.229, 0.224, 0.225))
 RESIZE_SHARE = 0.875

@@ -15,8 +15,8 @@ from torch import Tensor
 from trainonce.data.augmentation import small_image_augmentation
 from trainonce.data.catalogue import BadData, DataOptions, DataSet, dataset
 from trainonce.data.files import ImageFiles, check_bad, decode, training_transform, validation_transform
-from trainonce.noise import uniform
 from trainonce.data.pictures import Normalisation, Pictures
+from trainonce.noise import uniform
 
 ENDINGS = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"))
 VALIDATION_NAMES = ("val", "valid", "validation", "test")

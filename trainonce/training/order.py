@@ -1,4 +1,7 @@
-"""Which samples a step sees: takes a step number, gives sample numbers. Stateless, so that a run can go on at any step, on any number of processes."""
+"""Which samples a step sees: takes a step number, gives sample numbers.
+
+Nothing is remembered, so that a run can go on at any step, on any number of processes.
+"""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def split_data(data: Any) -> tuple[Samples, Samples]:
 def _from_dataset(dataset: Any, collate: Callable[[list[Any]], Any], num_workers: int, what: str) -> Samples:
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise BadSetting(
-            f"the {what} data has no length, so no run could go on at the right sample. Give a map-style Dataset, with __len__ and __getitem__."
+            f"the {what} data has no length, so no run could go on at the right sample. Give a Dataset with __len__ and __getitem__."
         )
     if type(dataset) is TensorDataset and len(dataset.tensors) == 2 and collate is default_collate:
         return _not_empty(TensorSamples(*dataset.tensors), what)

@@ -19,10 +19,12 @@ class Settings:
     )
     keep_params: float | None = setting(None, "share of the model's parameters that the small model may have", float, above=0, at_most=1)
     keep: tuple[str, ...] = setting((), "groups or modules to leave whole, such as 'layer4.*'", str, several=True)
-    round_to: int | None = setting(None, "make widths multiples of this; by default as wide a multiple as each layer affords", int, at_least=1)
+    round_to: int | None = setting(
+        None, "make widths multiples of this; by default as wide a multiple as each layer affords", int, at_least=1
+    )
     search_from: float = setting(0.10, "share of the run after which masks are searched", float, at_least=0, below=1)
     shrink_from: float = setting(0.20, "share of the run after which masked channels are pulled to zero", float, at_least=0, below=1)
-    settle_from: float = setting(0.50, "share of the run after which the masks are final", float, above=0, at_most=1)
+    settle_from: float = setting(0.50, "share of the run after which the masks are final", float, above=0, below=1)
     controller_share: float = setting(0.05, "share of the training data that the masks are searched on", float, above=0, at_most=1)
 
     epochs: int = setting(100, "passes over the training data", int, at_least=1, at_most=1_000_000)
@@ -94,7 +96,9 @@ def check_pairs(settings: Settings) -> None:
             f"{settings.settle_from}. 0.1, 0.2 and 0.5 are usual."
         )
     if settings.search_from >= settings.settle_from:
-        raise BadSetting(f"search_from must be below settle_from, got {settings.search_from} and {settings.settle_from}: nothing is searched.")
+        raise BadSetting(
+            f"search_from must be below settle_from, got {settings.search_from} and {settings.settle_from}: nothing is searched."
+        )
     if settings.min_lr > settings.lr:
         raise BadSetting(f"min_lr must be at most lr, got {settings.min_lr} and {settings.lr}.")
     if settings.warmup_epochs >= settings.epochs:
