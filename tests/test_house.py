@@ -18,7 +18,7 @@ LAYERS = (
     ("pruner", "artifact", "checkpoint", "report"),
     ("attachment",),
     ("training", "integrations", "data", "zoo"),
-    ("recipes",),
+    ("recipes", "deployment"),
     ("cli",),
     ("__main__",),
 )

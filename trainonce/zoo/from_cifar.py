@@ -23,6 +23,11 @@ MODELS: dict[str, Callable[[int], nn.Module]] = {
 }
 
 
+def model_names() -> list[str]:
+    """Every model of this source."""
+    return list(MODELS)
+
+
 def build_model(name: str, wanted: Build) -> Source:
     """A model for small images with random weights; ten classes unless `wanted` says otherwise."""
     source = f"cifar:{name}"

@@ -12,6 +12,11 @@ from trainonce.zoo.sources import Build, Source, UnknownModel, refuse_name
 _LARGEST_SIZE = 256
 
 
+def model_names() -> list[str]:
+    """Every model of this source; names with a tag of pretrained weights, too."""
+    return [*timm.list_models(), *timm.list_pretrained()]
+
+
 def build_model(name: str, wanted: Build) -> Source:
     """A model of timm; images above 256 pixels are made smaller where the model allows it, unless a size is wanted."""
     source = f"timm:{name}"

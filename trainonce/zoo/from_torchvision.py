@@ -23,6 +23,11 @@ _CLIP_SHAPES = {
 _DETECTION_SIZE = 320
 
 
+def model_names() -> list[str]:
+    """Every model of this source."""
+    return torchvision.models.list_models()
+
+
 def build_model(name: str, wanted: Build) -> Source:
     """A model of torchvision, and an example of the size it is made for."""
     source = f"torchvision:{name}"

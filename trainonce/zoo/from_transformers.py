@@ -60,7 +60,7 @@ def build_model(name: str, wanted: Build) -> Source:
     if wanted != Build():
         raise UnknownModel(f"{source} is built from a small config, for trainonce inspect only. {_OWN_FUNCTION}")
     if name not in dir(transformers):
-        raise refuse_name(source, _model_names())
+        raise refuse_name(source, model_names())
     model_class = getattr(transformers, name)
     config_class = getattr(model_class, "config_class", None)
     if config_class is None or not (inspect.isclass(model_class) and issubclass(model_class, nn.Module)):
@@ -82,7 +82,8 @@ def build_model(name: str, wanted: Build) -> Source:
 _OWN_FUNCTION = "Write a function that builds it and name that: module.path:function --input SHAPE."
 
 
-def _model_names() -> list[str]:
+def model_names() -> list[str]:
+    """Names of classes that may be models."""
     endings = ("Config", "Processor", "Tokenizer", "TokenizerFast", "Extractor", "Output", "Pipeline", "Callback")
     return [name for name in dir(transformers) if name[:1].isupper() and not name.endswith(endings)]
 

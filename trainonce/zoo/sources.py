@@ -56,17 +56,36 @@ def build(source: str, inputs: Sequence[str] = (), *, wanted: Build = Build()) -
     """
     library, colon, name = source.partition(":")
     if not (library and colon and name):
-        raise UnknownModel(
-            f"{source!r} names no model. Write it as cifar:NAME, torchvision:NAME, timm:NAME, transformers:CLASS or module.path:callable."
-        )
+        raise UnknownModel(_how_to_write(source))
     example = parse_inputs(inputs) if inputs else None
     if library not in LIBRARIES:
         from_module = importlib.import_module("trainonce.zoo.from_module")
         return from_module.build_model(source, example, wanted)
-    if library != "cifar" and importlib.util.find_spec(library) is None:
-        raise MissingPackage(f"{source} needs the package {library}. Install it with: pip install 'trainonce[zoo]'")
+    _check_installed(library, source)
     found = importlib.import_module(f"trainonce.zoo.from_{library}").build_model(name, wanted)
     return found if example is None else replace(found, example=example)
+
+
+def check_name(source: str) -> None:
+    """Raise UnknownModel or MissingPackage if a library has no model of that name; nothing is built."""
+    library, colon, name = source.partition(":")
+    if not (library and colon and name):
+        raise UnknownModel(_how_to_write(source))
+    if library not in LIBRARIES:
+        return
+    _check_installed(library, source)
+    known = importlib.import_module(f"trainonce.zoo.from_{library}").model_names()
+    if name not in known:
+        raise refuse_name(source, known)
+
+
+def _check_installed(library: str, source: str) -> None:
+    if library != "cifar" and importlib.util.find_spec(library) is None:
+        raise MissingPackage(f"{source} needs the package {library}. Install it with: pip install 'trainonce[zoo]'")
+
+
+def _how_to_write(source: str) -> str:
+    return f"{source!r} names no model. Write it as cifar:NAME, torchvision:NAME, timm:NAME, transformers:CLASS or module.path:callable."
 
 
 def refuse_name(source: str, known: Iterable[str]) -> UnknownModel:
