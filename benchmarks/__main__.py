@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     coverage.add_argument(
         "--part",
-        choices=["ours", "export", "peer", "scale"],
+        choices=["ours", "turns", "peer", "scale"],
         action="append",
         default=[],
         help="measure only this part and take the others from disk; may be given again",

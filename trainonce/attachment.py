@@ -11,7 +11,7 @@ from trainonce.budget import Budget, UnreachableBudget
 from trainonce.channels import Example
 from trainonce.distributed import unwrapped_model, unwrapped_optimizer
 from trainonce.inspection import inspect
-from trainonce.policies.controller import Controller
+from trainonce.policies.controller import AnchoredController
 from trainonce.policies.policy import Policy
 from trainonce.projection import Proximal, Pull
 from trainonce.pruner import Pruner, PrunerError
@@ -69,7 +69,7 @@ def attach(
         tensors=tensors,
         budget=budget,
         total_steps=total_steps,
-        policy=policy or Controller(),
+        policy=policy or AnchoredController(),
         schedule=schedule or Schedule(),
         strength=strength or Strength(),
         pull=pull or Proximal(),

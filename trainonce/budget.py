@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -56,8 +57,17 @@ class Budget:
             raise UnreachableBudget(
                 f"round_to must be a whole number from 1 on, got {round_to!r}. None chooses by width, 1 means any width."
             )
+        if not len(units):
+            raise UnreachableBudget(
+                f"{word}={share} has nothing to act on: no channel of this model may be cut. trainonce.inspect says why."
+            )
+        total = float(meter(units.alive(torch.ones(len(units)))))
+        if total == 0:
+            raise UnreachableBudget(
+                f"{word} has nothing to count: the model has no multiply-adds on this example. Give keep_params instead."
+            )
         roundings = torch.tensor([_rounding(group.num_channels, group.width, round_to) for group in units.groups], dtype=torch.long)
-        budget = cls(units, meter, float(meter(units.alive(torch.ones(len(units))))), float(share), roundings, word)
+        budget = cls(units, meter, total, float(share), roundings, word)
         smallest = budget.share_of(budget.least())
         if share < smallest:
             raise UnreachableBudget(
@@ -69,7 +79,7 @@ class Budget:
     @property
     def target(self) -> float:
         """The largest cost allowed."""
-        return self.share * self.total
+        return self._allowed(self.share)
 
     def cost(self, masks: Tensor) -> Tensor:
         """What the model with these masks costs; differentiable."""
@@ -90,9 +100,15 @@ class Budget:
         """The paper's regulariser: log(max(cost, target) / target), zero at or below the target."""
         return (self.cost(masks).clamp_min(self.target) / self.target).log()
 
+    def line(self, scores: Tensor, *, share: float | None = None) -> float:
+        """The score that separates what stays from what goes, so that what is above costs at most the budget (or another share)."""
+        target = self.target if share is None else self._allowed(share)
+        order = _Order(self.units, scores)
+        return order.score_below(self._largest(order, target))
+
     def choose(self, scores: Tensor, *, share: float | None = None) -> Tensor:
         """The masks of the highest scores that cost at most the budget (or another share), on round widths where that fits."""
-        target = self.target if share is None else max(share * self.total, float(self.cost(self.least())))
+        target = self.target if share is None else max(self._allowed(share), float(self.cost(self.least())))
         order = _Order(self.units, scores)
         # The threshold on scores at which the cost meets the target, by bisection on how many units stay.
         counts = order.counts_of_best(self._largest(order, target))
@@ -109,6 +125,11 @@ class Budget:
             if target - self._cost_of(order, counts) <= CLOSE_ENOUGH * self.total:
                 break
         return order.masks(counts)
+
+    def _allowed(self, share: float) -> float:
+        """The largest whole cost whose share is at most this one; `share * total` alone may round to just below it."""
+        below = math.floor(share * self.total)
+        return float(below + ((below + 1) / self.total <= share))
 
     def _largest(self, order: _Order, target: float) -> int:
         low, high = 0, len(order.scores)
@@ -197,6 +218,15 @@ class _Order:
     def scores_of(self, group: int) -> Tensor:
         return self._pieces[group]
 
+    def score_below(self, num_best: int) -> float:
+        """Half-way between the last of the best and the first of the rest."""
+        ranked = self.scores[self._best]
+        above = ranked[max(0, num_best - 1)]
+        below = ranked[min(len(ranked) - 1, num_best)]
+        if num_best == 0:
+            return float(above) + 1
+        return float(below) - 1 if num_best == len(ranked) else float((above + below) / 2)
+
     def counts_of_best(self, num_best: int) -> Tensor:
         """How many of the best units of all lie in each group, at least one."""
         counts = torch.bincount(self._units.group_of[self._best[:num_best]], minlength=len(self._units.groups))
@@ -207,13 +237,13 @@ class _Order:
 
 
 def _rounding(num_channels: int, width: int, round_to: int | None) -> int:
-    """What a group's width is rounded to: 16 from 128 channels on, less on narrower ones, nothing on heads."""
+    """What a group's width is rounded to: 16 from 64 channels on, less on narrower ones, nothing on heads."""
     if width > 1 and round_to is None:
         return 1
     widest = round_to or WIDEST_ROUNDING
     if round_to is not None:
         return min(widest, num_channels)
-    while widest > max(1, num_channels // 8):
+    while widest > max(1, num_channels // 4):
         widest //= 2
     return widest
 

@@ -15,6 +15,8 @@ from trainonce.plan import Plan
 def macs(partition: Partition, masks: Mapping[str, Tensor] | None = None) -> Tensor:
     """Multiply-adds of the model with some channels masked; groups without a mask count whole.
 
+    They are for as many objects as the model found on the example that it was inspected with, where that depends on data.
+
     Example: `cost.macs(partition, {"layer1.0.conv1": mask}).backward()` gives each channel's marginal cost.
     """
     return Meter.of(partition.contractions)(_alive(partition, masks or {}))

@@ -58,13 +58,23 @@ def unwrapped_optimizer(optimizer: Any) -> Any:
 
 @contextmanager
 def gradient_exchange_paused(model: nn.Module) -> Iterator[None]:
-    """Inside, a forward and backward pass through a DDP wrapper exchange nothing: the caller averages what it needs."""
-    wrappers = [module for module in model.modules() if isinstance(module, nn.parallel.DistributedDataParallel)]
-    before = [wrapper.require_backward_grad_sync for wrapper in wrappers]
-    for wrapper in wrappers:
-        wrapper.require_backward_grad_sync = False
+    """Inside, a forward and backward pass of `model` under a DDP wrapper exchange nothing: the caller averages what it needs.
+
+    The wrapper may have been made at any time, so it is found when it runs the model.
+    """
+    found: dict[nn.parallel.DistributedDataParallel, bool] = {}
+
+    def pause(*_: Any) -> None:
+        wrapper = getattr(nn.parallel.DistributedDataParallel, "_active_ddp_module", None)
+        if wrapper is not None and wrapper not in found:
+            found[wrapper] = wrapper.require_backward_grad_sync
+            wrapper.require_backward_grad_sync = False
+
+    hook = model.register_forward_pre_hook(pause) if is_distributed() else None
     try:
         yield
     finally:
-        for wrapper, value in zip(wrappers, before, strict=True):
+        if hook is not None:
+            hook.remove()
+        for wrapper, value in found.items():
             wrapper.require_backward_grad_sync = value

@@ -15,6 +15,9 @@ from torch import Tensor, nn
 
 from trainonce.units import Rows, Units
 
+AJAR = 1e-6
+"""What is left of a closed gate when its gradient is asked for: at exactly zero a ReLU behind it passes none back."""
+
 
 class BadLoss(ValueError):
     """A closure that gives nothing to learn from."""
@@ -42,21 +45,19 @@ class Gates:
         whole = {name: self.tensors[name].detach().clone() for name in names}
         try:
             for rows in self.rows:
-                parameter = self.tensors[rows.tensor]
-                factor = torch.ones(parameter.shape[rows.axis], dtype=parameter.dtype)
-                factor[rows.positions] = masks.detach()[rows.units].to(parameter.dtype)
-                parameter.data.mul_(_on_axis(factor.to(parameter.device), rows.axis, parameter.dim()))
+                self.tensors[rows.tensor].data.mul_(self._factor(rows, masks))
             yield whole
         finally:
             for name, content in whole.items():
                 self.tensors[name].data.copy_(content)
 
     def evaluate(self, closure: Callable[[], Tensor], masks: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss with these masks, and its gradient with respect to each.
+        """The loss with these masks, and its gradient with respect to each; closed gates are left ajar.
 
         A gate is a factor w on weights x, so the gradient of the loss with respect to w is sum(x * dL/d(w x)). Asking for
         the gradients of gated parameters only spares the others' part of the backward pass and leaves `.grad` alone.
         """
+        masks = masks.clamp_min(AJAR)
         with torch.enable_grad(), self.closed(masks) as whole:
             loss = closure()
             if not isinstance(loss, Tensor) or loss.numel() != 1:
@@ -68,15 +69,29 @@ class Gates:
                 return loss.detach().reshape(()).float().cpu(), torch.full((self.num_units,), float("nan"))
             names = sorted(whole)
             gradients = torch.autograd.grad(loss.reshape(()), [self.tensors[name] for name in names], allow_unused=True)
-        return loss.detach().reshape(()).float().cpu(), self._per_unit(whole, dict(zip(names, gradients, strict=True)))
+        return loss.detach().reshape(()).float().cpu(), self._per_unit(whole, dict(zip(names, gradients, strict=True)), masks)
 
-    def _per_unit(self, whole: Mapping[str, Tensor], gradients: Mapping[str, Tensor | None]) -> Tensor:
+    def _factor(self, rows: Rows, masks: Tensor) -> Tensor:
+        parameter = self.tensors[rows.tensor]
+        factor = torch.ones(parameter.shape[rows.axis], dtype=parameter.dtype)
+        factor[rows.positions] = masks.detach()[rows.units].to(parameter.dtype)
+        return _on_axis(factor.to(parameter.device), rows.axis, parameter.dim())
+
+    def _per_unit(self, whole: Mapping[str, Tensor], gradients: Mapping[str, Tensor | None], masks: Tensor) -> Tensor:
         total = torch.zeros(self.num_units)
+        gated: dict[str, list[Rows]] = {}
+        for rows in self.rows:
+            gated.setdefault(rows.tensor, []).append(rows)
         for rows in self.rows:
             gradient = gradients[rows.tensor]
             if gradient is None:
                 continue
-            product = (whole[rows.tensor].float() * gradient.float()).movedim(rows.axis, 0)
+            product = whole[rows.tensor].float() * gradient.float()
+            for other in gated[rows.tensor]:
+                if other.axis != rows.axis:
+                    # Two gates on one weight: each sees the weight that the other leaves.
+                    product = product * self._factor(other, masks).float()
+            product = product.movedim(rows.axis, 0)
             sums = product.flatten(1).sum(dim=1) if product.dim() > 1 else product
             total.index_add_(0, rows.units, sums[rows.positions.to(sums.device)].cpu())
         return total

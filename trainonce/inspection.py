@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -15,16 +17,18 @@ from trainonce.execution import one_line
 from trainonce.plan import Plan
 from trainonce.surgery import apply_plan, check_fits, check_owned, silence, snapshot
 from trainonce.tracing import assembly, contraction, convolution, movement, normalization  # noqa: F401 - registers the rules
+from trainonce.tracing.contradictions import keep_contradicted, random_masks
 from trainonce.tracing.partition import (
+    SizeSolver,
     build_partition,
     keep_before_branches,
-    keep_contradicted,
     keep_matching,
+    number_channels,
     parameter_order,
-    random_masks,
 )
 from trainonce.tracing.record import record
 from trainonce.tracing.recording import Recording
+from trainonce.tracing.tracer import ValueNeeded
 
 
 class UnusableModel(ValueError):
@@ -39,22 +43,15 @@ def inspect(model: nn.Module, example: Example, *, keep: Sequence[str] = ()) -> 
     Example: `print(trainonce.inspect(model, torch.randn(1, 3, 224, 224)))`.
     """
     _check_arguments(model, example, keep)
-    recording = Recording()
     with proof.modes_kept(model):
-        try:
-            model.eval()
-            record(model, example, recording, counts_cost=True)
-        except Exception as error:
-            words = f"{type(error).__name__}: {one_line(error)}"
-            raise UnusableModel(
-                f"{type(model).__name__} fails on the example ({words}). Give an example that the model accepts."
-            ) from error
-        _record_training(model, example, recording)
+        recording, needs_values = _record_evaluation(model, example)
+        _record_training(model, example, recording, needs_values=needs_values)
+        recording.answers.clear()
         keep_matching(recording, keep)
 
-        keep_contradicted(recording, parameter_order(model))
+        solver = keep_contradicted(recording, parameter_order(model))
         model.eval()
-        return _proven_partition(model, recording, example)
+        return _proven_partition(model, solver, example)
 
 
 def cut(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer | None = None) -> nn.Module:
@@ -118,16 +115,37 @@ def _check_arguments(model: Any, example: Any, keep: Any) -> None:
         raise UnusableModel(f"keep must be a list of patterns, got {keep!r}. Write for example keep=['head*'].")
 
 
-def _record_training(model: nn.Module, example: Example, recording: Recording) -> None:
+def _record_evaluation(model: nn.Module, example: Example) -> tuple[Recording, bool]:
+    """What the model does in eval mode, and whether it had to be computed in full to see it."""
+    model.eval()
+    if not any(parameter.is_meta for parameter in model.parameters()):
+        recording = Recording()
+        # Whatever fails without values, not only the asking for one, is tried again with them.
+        with suppress(Exception):
+            record(model, example, recording, counts_cost=True, with_values=False)
+            return recording, False
+    recording = Recording()
+    try:
+        record(model, example, recording, counts_cost=True, with_values=True)
+    except Exception as error:
+        words = f"{type(error).__name__}: {one_line(error)}"
+        raise UnusableModel(f"{type(model).__name__} fails on the example ({words}). Give an example that the model accepts.") from error
+    return recording, True
+
+
+def _record_training(model: nn.Module, example: Example, recording: Recording, *, needs_values: bool) -> None:
     """What exists only in training reads channels too: run it in that mode as well."""
     idle = [name for name, parameter in model.named_parameters() if name not in recording.used and parameter.numel() > 1]
     problem = ""
-    for attempt in (example, _doubled(example)):
+    for with_values, attempt in itertools.product((False, True), (example, _doubled(example))):
+        if needs_values and not with_values:
+            continue
         model.train()
         try:
-            record(model, attempt, recording, counts_cost=False)
+            record(model, attempt, recording, counts_cost=False, with_values=with_values)
         except Exception as error:
             problem = one_line(error)
+            needs_values |= isinstance(error, ValueNeeded)
         else:
             break
     else:
@@ -143,9 +161,10 @@ def _doubled(example: Example) -> Example:
     return tree_map_only(Tensor, lambda tensor: torch.cat([tensor, tensor]) if tensor.dim() else tensor, example)
 
 
-def _proven_partition(model: nn.Module, recording: Recording, example: Example) -> Partition:
+def _proven_partition(model: nn.Module, solver: SizeSolver, example: Example) -> Partition:
     """The partition; groups whose cut moves the output, tried on scratch weights, are kept with that reason."""
-    partition = build_partition(model, recording, example)
+    recording = solver.recording
+    partition = build_partition(model, solver, example)
     dtypes = proof.proving_dtypes(model, partition.macs)
     while partition.prunable_groups:
         bad = _unproven(model, partition, dtypes)
@@ -155,7 +174,8 @@ def _proven_partition(model: nn.Module, recording: Recording, example: Example) 
             if group.name in bad:
                 part = group.slices[0]
                 recording.book.keep(recording.slots[part.tensor, part.axis][part.positions], bad[group.name])
-        partition = build_partition(model, recording, example)
+        solver = SizeSolver(recording, number_channels(recording, parameter_order(model)), solver.checks)
+        partition = build_partition(model, solver, example)
     return partition
 
 

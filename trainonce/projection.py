@@ -108,7 +108,7 @@ class AdamMetric:
         lives = secular(torch.zeros_like(radius)) > 1
         scales = [lives[units] for units in trial.units]
         shrunk = [
-            torch.nan_to_num(rows * _per_row(radius[units], rows) / below)
+            torch.nan_to_num(rows * _per_row(radius[units], rows) / below).to(rows.dtype)
             for rows, units, below in zip(moved, trial.units, denominators(radius), strict=True)
         ]
         return _scaled(shrunk, scales)

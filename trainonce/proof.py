@@ -39,13 +39,14 @@ def scratch_weights(model: nn.Module, dtype: torch.dtype | None) -> Iterator[Non
     """Lend the model redrawn weights in `dtype`; tiny initial values would hide a wrong cut."""
     restore = snapshot(model)
     generator = torch.Generator().manual_seed(0)
+    noise = _Noise(sum(parameter.numel() for parameter in model.parameters() if not parameter.is_meta), generator)
     try:
         with torch.no_grad():
             for tensor in (*model.parameters(), *model.buffers()):
                 tensor.grad = None
                 if not tensor.is_meta and tensor.is_floating_point():
-                    drawn = _redrawn(tensor, generator) if isinstance(tensor, nn.Parameter) else tensor.clone()
-                    tensor.data = drawn if dtype is None else drawn.to(dtype)
+                    wanted = tensor.dtype if dtype is None else dtype
+                    tensor.data = _redrawn(tensor, noise, wanted) if isinstance(tensor, nn.Parameter) else tensor.to(wanted, copy=True)
                 elif not tensor.is_meta:
                     tensor.data = tensor.data.clone()
             for module in model.modules():
@@ -60,13 +61,32 @@ def scratch_weights(model: nn.Module, dtype: torch.dtype | None) -> Iterator[Non
         restore()
 
 
-def _redrawn(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    noise = torch.randn(tensor.shape, generator=generator).to(
-        tensor.device, torch.double if tensor.dtype is torch.float64 else torch.float32
-    )
+class _Noise:
+    """Normal numbers without end; they begin again after a while, because drawing them takes longer than a model's forward pass."""
+
+    PERIOD = 1_000_003
+    """A prime, so that no two rows of a matrix are the same numbers."""
+
+    def __init__(self, count: int, generator: torch.Generator) -> None:
+        self._numbers = torch.randn(min(count, self.PERIOD), generator=generator)
+        self._next = 0
+
+    def draw(self, shape: torch.Size, scale: float, like: Tensor, dtype: torch.dtype) -> Tensor:
+        """The next numbers, times `scale`, on the device of `like`."""
+        drawn = torch.empty(shape.numel(), dtype=dtype, device=like.device)
+        filled = 0
+        while filled < drawn.numel():
+            part = self._numbers[self._next : self._next + drawn.numel() - filled]
+            torch.mul(part.to(like.device), scale, out=drawn[filled : filled + part.numel()])
+            filled += part.numel()
+            self._next = (self._next + part.numel()) % self._numbers.numel()
+        return drawn.reshape(shape)
+
+
+def _redrawn(tensor: Tensor, noise: _Noise, dtype: torch.dtype) -> Tensor:
     if tensor.dim() >= 2 and tensor.numel() > tensor.shape[0] > 1:
-        return (noise * (tensor.shape[0] / tensor.numel()) ** 0.5).to(tensor.dtype)
-    return (tensor + 0.3 * noise).to(tensor.dtype)
+        return noise.draw(tensor.shape, (tensor.shape[0] / tensor.numel()) ** 0.5, tensor, dtype)
+    return tensor.to(dtype) + noise.draw(tensor.shape, 0.3, tensor, dtype)
 
 
 def _redraw_statistics(module: Any, generator: torch.Generator) -> None:

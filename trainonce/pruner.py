@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from trainonce.budget import Budget
-from trainonce.channels import Partition
+from trainonce.channels import Partition, WrongPlan
 from trainonce.distributed import averaged, gradient_exchange_paused, same_everywhere, unwrapped_model
 from trainonce.gates import untouched
 from trainonce.inspection import cut
@@ -51,7 +51,6 @@ class Pruner:
         shrink: bool,
         seed: int,
     ) -> None:
-        self._wrapped = model
         self._model = unwrapped_model(model)
         self._optimizer = optimizer
         self._units = budget.units
@@ -103,8 +102,7 @@ class Pruner:
         if self._frozen is None and self._num_steps >= self._timetable.settle_from:
             self._freeze(self._budget.choose(same_everywhere(self._policy.scores())))
         if self._shrinks and not self._shrunk and self._frozen is not None and self._projection.all_zero():
-            self._cut()
-            return True
+            return self._cut_or_go_on()
         return False
 
     def finish(self) -> nn.Module:
@@ -121,6 +119,11 @@ class Pruner:
         self._finished = True
         for hook in self._hooks:
             hook.remove()
+        return self._model
+
+    @property
+    def model(self) -> nn.Module:
+        """The user's own module, without wrappers."""
         return self._model
 
     @property
@@ -219,7 +222,7 @@ class Pruner:
         assert gates is not None, "a policy that uses the loss has gates"
 
         def evaluate(masks: Tensor) -> tuple[Tensor, Tensor]:
-            with untouched(self._model), gradient_exchange_paused(self._wrapped):
+            with untouched(self._model), gradient_exchange_paused(self._model):
                 loss, gradient = gates.evaluate(closure, masks)
             return averaged(loss), averaged(gradient)
 
@@ -239,6 +242,9 @@ class Pruner:
             self._projection.remember()
 
     def _after_optimizer_step(self) -> None:
+        # Fused optimizers are called also when a GradScaler skips: they are told so, and change nothing.
+        if bool(getattr(self._optimizer, "found_inf", False)):
+            return
         if self._timetable.is_searching(self._num_steps) and self._frozen is None:
             self._policy.observe()
         if self._is_pulling():
@@ -260,6 +266,16 @@ class Pruner:
         assert plan is not None, "only a decision is cut"
         cut(self._model, plan, optimizer=self._optimizer)
         self._shrunk = True
+
+    def _cut_or_go_on(self) -> bool:
+        """A cut that can't be proven must not end a long run: it goes on at full size, and `finish` says why."""
+        try:
+            self._cut()
+        except WrongPlan as error:
+            self._shrinks = False
+            warnings.warn(f"the model could not shrink at step {self._num_steps}: {error} Training goes on.", RuntimeWarning, stacklevel=3)
+            return False
+        return True
 
     def _masks(self) -> Tensor:
         return self._frozen if self._frozen is not None else (~self._policy.penalised()).double()

@@ -102,7 +102,7 @@ def _check_cuts(model: nn.Module, plan: Plan) -> None:
         shape = plan.shapes.get(cut.tensor)
         if shape is None or cut.axis >= len(shape):
             raise WrongPlan(f"the plan cuts axis {cut.axis} of {cut.tensor}, which doesn't exist. Save the model again.")
-        if not cut.kept or cut.kept[-1] >= shape[cut.axis] or any(a >= b for a, b in zip(cut.kept, cut.kept[1:], strict=False)):
+        if not cut.kept or cut.kept[-1] >= shape[cut.axis] or sorted(set(cut.kept)) != list(cut.kept):
             raise WrongPlan(f"the plan keeps positions of axis {cut.axis} of {cut.tensor} that it doesn't have. Save the model again.")
     modules = dict(model.named_modules())
     for change in plan.attributes:

@@ -116,7 +116,9 @@ def _time(models: list[Measured]) -> Bar | None:
     if seconds is None:
         return None
     ours, theirs, number = seconds
-    found = f"{ours:.2f} s beside {theirs:.2f} s on {number} models"
+    missing = {name: sum(f"{name}_seconds" not in m.parts.get("turns", {}) for m in models) for name in ("inspect", "export", "graph")}
+    found = f"{ours:.2f} s beside {theirs:.2f} s on {number} of {len(models)} models"
+    found += "; failed or out of time: " + ", ".join(f"{name} {count}" for name, count in missing.items())
     return Bar("median inspect time", "at most Torch-Pruning's graph + torch.export", found, ours <= theirs)
 
 

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 PARTS = {
     "ours": ("benchmarks.coverage.ours", "measure_laws"),
-    "export": ("benchmarks.coverage.exporting", "measure_export"),
+    "turns": ("benchmarks.coverage.turns", "measure_turns"),
     "peer": ("benchmarks.coverage.peer", "measure_peer"),
     "scale": ("benchmarks.coverage.scale", "measure_scale"),
 }

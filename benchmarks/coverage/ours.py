@@ -54,14 +54,9 @@ def measure_laws(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
     cut_macs, _ = count_macs(model, subject.example)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    yield (
-        "count again",
-        {
-            "removed_share": 1 - cut_macs / full_macs if full_macs else 0.0,
-            "cost_of_cut_exact": predicted == cut_macs,
-            "removed_parameters": 1 - parameters / partition.num_parameters,
-        },
-    )
+    yield "count again", {"removed_parameters": 1 - parameters / partition.num_parameters, "cost_of_cut_exact": predicted == cut_macs}
+    if predicted != cut_macs:
+        yield "count objects", {"cost_of_other_objects": True, "cost_of_cut_exact": _macs_of_silenced(source, plan) == cut_macs}
     yield "save and load", _save_and_load(source, model, subject.example)
     yield "train", {"train_problem": take_training_step(model, subject.example)}
 
@@ -77,6 +72,20 @@ def _describe(partition: Partition) -> dict[str, Any]:
         "kept": dict(reasons.most_common(_MOST_REASONS)),
         "notes": list(partition.notes),
     }
+
+
+def _macs_of_silenced(source: str, plan: Plan) -> int | None:
+    """What the silenced model's own inspection predicts for the plan; None if it sees other groups.
+
+    The silenced model computes what the cut one does, so it finds as many objects; the whole model may find others.
+    """
+    subject = load_subject(source)
+    trainonce.silence(subject.model, plan)
+    partition = trainonce.inspect(subject.model, subject.example)
+    masks = trainonce.cost.masks_of(partition, plan)
+    if Plan.from_masks(partition, masks).cuts != plan.cuts:
+        return None
+    return round(float(trainonce.cost.macs(partition, masks)))
 
 
 def _compare_silenced_with_cut(source: str, plan: Plan) -> dict[str, Any]:

@@ -27,6 +27,11 @@ group are dropped at random (seed {seed}); the silenced model is compared with t
 - *difference*: largest difference of any output, relative to that output's largest value; float64, or float32 where marked.
 - *removed*: share of the multiply-adds gone at keep=0.5; *prunable*: share that would go if each group kept one channel.
 - *cost*: predicted multiply-adds equal torch's counter exactly, before and after the cut (counted on CPU tensors where marked *c*).
+  A cost is for as many objects as the model finds on the example. Where marked *o* the cut model finds another number of them than the
+  whole one, as the silenced model does: the prediction is then that of the silenced model's own inspection, and *removed* is for
+  as many objects as the whole model finds.
+- *inspect s*, *export s*, *TP graph s*: seconds of `trainonce.inspect`, `torch.export` and Torch-Pruning's graph, one right after the
+  other in one process, so that other load slows down all three; empty where it failed or was not done in time.
 - *train*: one training step of the cut model; *disk*: saved, loaded onto a freshly built model, bit-equal.
 - *cut*: exact and at least 15 % of the multiply-adds removed.
 - Torch-Pruning is used as its README says, magnitude importance, ratio 0.5, on the same weights. *usable*: it runs, keeps the output's
@@ -91,22 +96,22 @@ def _rows(models: list[Measured]) -> list[str]:
         "model", "cut", "difference", "removed", "prunable", "cost", "train", "disk", "inspect s", "export s", *_PEER_COLUMNS, "remarks"
     )
     for measured in models:
-        ours, peer, export = (measured.parts.get(part, {}) for part in ("ours", "peer", "export"))
+        ours, peer, turns = (measured.parts.get(part, {}) for part in ("ours", "peer", "turns"))
         cells = [
             measured.subject.source.partition(":")[2],
             _yes(is_cut(measured)),
             _difference(ours),
             _percent(ours.get("removed_share")),
             _percent(ours.get("prunable_share")),
-            _yes(cost_is_exact(measured)) + (" *c*" if ours.get("counted_on") == "cpu" else ""),
+            _yes(cost_is_exact(measured)) + _marks(ours),
             _yes(trains(measured)),
             _yes(survives_disk(measured)),
-            _seconds(ours.get("inspect_seconds")),
-            _seconds(export.get("seconds")),
+            _seconds(turns.get("inspect_seconds")),
+            _seconds(turns.get("export_seconds")),
             _yes(bool(peer.get("usable"))),
             _yes(bool(peer.get("exact"))) + (" *w*" if peer.get("left_out") else ""),
             _percent(peer.get("removed_share")),
-            _seconds(peer.get("graph_seconds")),
+            _seconds(turns.get("graph_seconds")),
             _remarks(measured),
         ]
         lines.append(f"| {' | '.join(cells)} |")
@@ -132,6 +137,10 @@ def _difference(ours: Facts) -> str:
     if ours.get("difference") is None:
         return "-"
     return f"{ours['difference']:.0e}" + (" (float32)" if ours["precision"] == "float32" else "")
+
+
+def _marks(ours: Facts) -> str:
+    return (" *c*" if ours.get("counted_on") == "cpu" else "") + (" *o*" if ours.get("cost_of_other_objects") else "")
 
 
 def _remarks(measured: Measured) -> str:

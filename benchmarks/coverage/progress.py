@@ -19,11 +19,12 @@ _HERE = Path(__file__).parent
 _LIBRARY = _HERE.parents[1] / "trainonce"
 _MEASURED_BY = {
     "ours": ("calls", "counting", "ours", "subject", "training"),
-    "export": ("exporting", "subject"),
+    "turns": ("subject", "turns"),
     "peer": ("calls", "counting", "peer", "subject", "training"),
     "scale": ("scale",),
 }
-_NOT_MEASURED = ("cli.py", "__main__.py", "report")
+_MEASURED_MODULES = {"channels.py", "plan.py", "execution.py", "cost.py", "surgery.py", "proof.py", "inspection.py"}
+_MEASURED_PACKAGES = {"tracing", "artifact", "zoo"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def measure_all(subjects: Sequence[Subject], limits: Limits, *, workers: int, ac
 
 def parts_of(subject: Subject) -> tuple[str, ...]:
     """What is measured on a model, in order."""
-    return ("scale",) if subject.suite == "scale" else ("ours", "export", "peer")
+    return ("scale",) if subject.suite == "scale" else ("ours", "turns", "peer")
 
 
 def _measure(subject: Subject, limits: Limits, accept_old: bool, only: Sequence[str]) -> tuple[Measured, bool]:
@@ -80,8 +81,8 @@ def _may_be_used(facts: Facts, code: str, limits: Limits, accept_old: bool) -> b
 def _fingerprint(part: str) -> str:
     """A hash of the code that a part measures and is measured by; the peer does not depend on ours."""
     files = [_HERE / f"{name}.py" for name in _MEASURED_BY[part]]
-    room = _LIBRARY / "zoo" if part in ("peer", "export") else _LIBRARY
-    files += [path for path in sorted(room.rglob("*.py")) if path.relative_to(_LIBRARY).parts[0] not in _NOT_MEASURED]
+    rooms = {"zoo"} if part == "peer" else _MEASURED_MODULES | _MEASURED_PACKAGES
+    files += [path for path in sorted(_LIBRARY.rglob("*.py")) if path.relative_to(_LIBRARY).parts[0] in rooms]
     digest = hashlib.sha256()
     for path in files:
         digest.update(path.name.encode() + path.read_bytes())

@@ -71,13 +71,12 @@ def share_of_peer(measured: Measured) -> float | None:
 
 
 def median_seconds(measured: list[Measured]) -> tuple[float, float, int] | None:
-    """Median seconds of our inspection, and of the peer's graph plus export, where all three were measured."""
+    """Median seconds of our inspection, and of the peer's graph plus export, over the models on which all three succeed."""
+    turns = [m.parts.get("turns", {}) for m in measured]
     both = [
-        (m.parts["ours"]["inspect_seconds"], m.parts["peer"]["graph_seconds"] + m.parts["export"]["seconds"])
-        for m in measured
-        if "inspect_seconds" in m.parts.get("ours", {})
-        and "graph_seconds" in m.parts.get("peer", {})
-        and "seconds" in m.parts.get("export", {})
+        (facts["inspect_seconds"], facts["graph_seconds"] + facts["export_seconds"])
+        for facts in turns
+        if facts.keys() >= {"inspect_seconds", "export_seconds", "graph_seconds"}
     ]
     if not both:
         return None

@@ -1,11 +1,12 @@
 """Ways to choose which units stay; pass one to `trainonce.attach(policy=...)`."""
 
-from trainonce.policies.controller import Controller, FreeLogits, RecurrentLogits
+from trainonce.policies.controller import AnchoredController, Controller, FreeLogits, RecurrentLogits
 from trainonce.policies.oto import Gradual, PenaliseAll, StaticSalience
 from trainonce.policies.policy import Policy, Search
 from trainonce.policies.salience import FilterNorm, GeometricMedian, NormScale, RandomChoice, Taylor, Uniform
 
 __all__ = [
+    "AnchoredController",
     "Controller",
     "FilterNorm",
     "FreeLogits",

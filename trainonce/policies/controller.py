@@ -132,3 +132,83 @@ class Controller(Policy):
         moments = {int(number): dict(moment) for number, moment in state["moments"].items()}
         self._optimizer.load_state_dict({"state": moments, "param_groups": self._optimizer.state_dict()["param_groups"]})
         self._noise.set_state(state["noise"])
+
+
+class AnchoredController(Controller):
+    """A controller whose every draw meets the budget, so that all of its gradient goes into which units are worth their cost.
+
+    The paper's penalty is one-sided: once the cost is below the target nothing pulls it back, and short runs freeze far from it. Here
+    the line between kept and dropped is drawn through the noisy logits where the cost meets the budget; of the loss's gradient, the part
+    that would only move the cost is taken out:
+
+        g <- g - c * <g, c> / <c, c>,  c = d cost / d logits
+
+    While the first `ramp` of the search lasts, the budget comes down from the whole model to the target.
+    """
+
+    def __init__(
+        self,
+        network: type[RecurrentLogits] | type[FreeLogits] = RecurrentLogits,
+        *,
+        prior: Policy | None = None,
+        ramp: float = 0.5,
+        temperature: float = 0.4,
+        learning_rate: float = 1e-3,
+    ) -> None:
+        super().__init__(network, gamma=0.0, bias=0.0, temperature=temperature, learning_rate=learning_rate)
+        self._ramp = ramp
+        self._prior = prior
+
+    def start(self, search: Search) -> None:
+        """Build the network, and let the prior see what the network sees."""
+        super().start(search)
+        if self._prior is not None:
+            self._prior.start(search)
+
+    def observe(self) -> None:
+        """What the prior learns from gradients."""
+        if self._prior is not None:
+            self._prior.observe()
+
+    def _expected(self) -> Tensor:
+        """What the prior expects of each unit, scaled to the noise: standard deviation 1."""
+        if self._prior is None:
+            return torch.zeros(len(self.search.units))
+        scores = self._prior.scores().float()
+        return (scores - scores.mean()) / scores.std().clamp_min(1e-12)
+
+    @torch.no_grad()
+    def scores(self) -> Tensor:
+        """The logits without noise, on top of what the prior expects."""
+        return self._network() + self._expected()
+
+    def share_now(self) -> float:
+        """The share of the model that draws keep at this point of the search."""
+        way = 1.0 if self._ramp <= 0 else min(1.0, self.search.progress() / self._ramp)
+        return 1 - (1 - self.search.budget.share) * way
+
+    def update(self, evaluate: Evaluate) -> float | None:
+        """One step of the controller's own optimizer; nothing changes if the loss is not finite."""
+        budget = self.search.budget
+        with torch.enable_grad():
+            logits = self._network() + self._expected()
+            uniform = torch.rand(logits.shape, generator=self._noise).clamp(1e-9, 1 - 1e-7)
+            noisy = logits - (-uniform.log()).log()
+            line = budget.line(noisy, share=self.share_now())
+            soft = torch.sigmoid((noisy - line) / self._temperature)
+            masks = soft + (soft.round() - soft).detach()
+            loss, gradient = evaluate(masks.detach())
+            if not torch.isfinite(gradient).all() or not torch.isfinite(loss):
+                return None
+            (of_loss,) = torch.autograd.grad((masks * gradient).sum(), logits, retain_graph=True)
+            (of_cost,) = torch.autograd.grad(budget.cost(masks) / budget.total, logits, retain_graph=True)
+            along = of_loss - of_cost * (of_loss @ of_cost) / (of_cost @ of_cost).clamp_min(1e-30)
+            self._optimizer.zero_grad()
+            logits.backward(along)
+        self._optimizer.step()
+        return float(loss)
+
+    def penalised(self) -> Tensor:
+        """The units below the line that the budget draws now."""
+        scores = self.scores()
+        return scores < self.search.budget.line(scores, share=self.share_now())

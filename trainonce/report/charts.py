@@ -41,17 +41,17 @@ class Level:
 
 def line_chart(title: str, series: Sequence[Series], spans: Sequence[Span], *, levels: Sequence[Level] = (), unit: str = "") -> Markup:
     """Curves over epochs with the phases shaded; empty if there is nothing to draw."""
-    known = [value for one in series for value in one.values if value is not None and math.isfinite(value)]
-    if not known:
+    epochs = max((len(one.values) for one in series), default=0)
+    known = _worth_showing(series, epochs) + [level.value for level in levels]
+    if len(known) == len(levels):
         return Markup("")
-    epochs = max(len(one.values) for one in series)
-    low, high, ticks = nice_range(min([*known, *(level.value for level in levels)]), max([*known, *(level.value for level in levels)]))
+    low, high, ticks = nice_range(min(known), max(known))
 
     def x(epoch: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * (epoch - 1) / max(1, epochs - 1)
 
     def y(value: float) -> float:
-        return TOP + (HEIGHT - TOP - BOTTOM) * (high - value) / (high - low)
+        return TOP + (HEIGHT - TOP - BOTTOM) * (high - min(high, max(low, value))) / (high - low)
 
     parts = [Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(WIDTH, HEIGHT, title)]
     parts += _shades(spans, epochs, x)
@@ -62,7 +62,7 @@ def line_chart(title: str, series: Sequence[Series], spans: Sequence[Span], *, l
         )
         parts.append(
             Markup('<text class="tick" x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
-                WIDTH - RIGHT - 3, y(level.value) - 4, level.label
+                WIDTH - RIGHT - 3, y(level.value) + 12, level.label
             )
         )
     for one in series:
@@ -72,6 +72,13 @@ def line_chart(title: str, series: Sequence[Series], spans: Sequence[Span], *, l
     return Markup('<figure><figcaption>{}<span class="keys">{}</span></figcaption>{}</figure>').format(
         title, legend if len(series) > 1 else "", Markup("").join(parts)
     )
+
+
+def _worth_showing(series: Sequence[Series], epochs: int) -> list[float]:
+    """The values that the range must hold: of a long run, those after its wild first tenth, if there are any."""
+    found = [(epoch, value) for one in series for epoch, value in enumerate(one.values) if value is not None and math.isfinite(value)]
+    later = [value for epoch, value in found if epoch >= epochs / 10]
+    return later if len(later) > 2 else [value for _, value in found]
 
 
 def nice_range(low: float, high: float) -> tuple[float, float, list[float]]:

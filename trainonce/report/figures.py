@@ -18,6 +18,7 @@ class Figure:
     share: float | None
     """After in relation to before, for a bar; None where there is none."""
     note: str
+    is_worse: bool = False
 
 
 def figures_of(report: Mapping[str, Any]) -> list[Figure]:
@@ -31,12 +32,14 @@ def figures_of(report: Mapping[str, Any]) -> list[Figure]:
     ):
         if before.get(key) and after.get(key):
             share = after[key] / before[key]
-            found.append(Figure(label, show(before[key]), show(after[key]), percent_change(share), share, note))
+            found.append(Figure(label, show(before[key]), show(after[key]), percent_change(share), share, note, share > 1))
     if before.get("latency_ms") and after.get("latency_ms"):
         one, other = before["latency_ms"], after["latency_ms"]
         share = other["median"] / one["median"]
         note = f"batch 1, median; fastest and slowest tenth {other['low']:.2f} and {other['high']:.2f} ms"
-        found.append(Figure("Latency", f"{one['median']:.2f} ms", f"{other['median']:.2f} ms", percent_change(share), share, note))
+        found.append(
+            Figure("Latency", f"{one['median']:.2f} ms", f"{other['median']:.2f} ms", percent_change(share), share, note, share > 1)
+        )
     return [figure for figure in found if figure is not None]
 
 
@@ -66,4 +69,5 @@ def _accuracy(report: Mapping[str, Any], after: Mapping[str, Any]) -> Figure | N
     parts.append("before: the whole model trained the same way" if baseline is not None else "no whole model to compare with")
     before = "" if baseline is None else f"{baseline:.2f} %"
     change = "" if baseline is None else f"{after['top1'] - baseline:+.2f} points"
-    return Figure("Top-1", before, f"{after['top1']:.2f} %", change, None, "; ".join(parts))
+    is_worse = baseline is not None and after["top1"] < baseline - 1
+    return Figure("Top-1", before, f"{after['top1']:.2f} %", change, None, "; ".join(parts), is_worse)

@@ -66,25 +66,26 @@ class CallMode(TorchFunctionMode):
             axes = range(len(value.shape)) if func is not torch.Tensor.__len__ else range(1)
             tracer.ledger.pinned += [(AxisSize(value, axis), value.shape[axis], tracer.where()) for axis in axes]
         if func in LEAVING:
+            if args[0] in tracer.hollow:
+                tracer.refuse(func.__name__)
             for layer in value.layers if (value := tracer.value(args[0])) is not None else ():
                 tracer.book.keep(layer.ids, f"{func.__name__} in {tracer.where() or 'the model'} takes it out of torch")
         tracer.only_movement = True
         tracer.call = (func, args, kwargs)
-        with _disable_current_modes():
-            before = map_leaves(lambda item: self._before(item) if isinstance(item, Tensor) else source_of(item), (args, kwargs))
+        before = map_leaves(lambda item: self._before(item) if isinstance(item, Tensor) else source_of(item), (args, kwargs))
         if func is torch.nn.functional.scaled_dot_product_attention and kwargs.get("scale") is None:
             self._pin_head_size(before)
         # The fused recurrent kernels hide the products that the layers are made of.
         with _without_fused_kernels() if func in RECURRENT else nullcontext():
             result = func(*args, **kwargs)
         tracer.call = None
-        with _disable_current_modes():
-            if getattr(func, "__name__", "") in CREATION and isinstance(result, Tensor):
+        if getattr(func, "__name__", "") in CREATION and isinstance(result, Tensor):
+            with _disable_current_modes():
                 self._note_creation(func.__name__, before, result)
-            elif tracer.only_movement and func not in VALUES:
-                self._note_movement(func, before, result)
-            elif getattr(func, "__name__", "") not in FOLLOWING:
-                self._pin_scalars((args, kwargs))
+        elif tracer.only_movement and func not in VALUES:
+            self._note_movement(func, before, result)
+        elif getattr(func, "__name__", "") not in FOLLOWING:
+            self._pin_scalars((args, kwargs))
         return result
 
     def _before(self, tensor: Tensor) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -14,26 +16,59 @@ from trainonce.tracing.recording import Demand, Movement, Recording
 Assignment = dict[Attribute, int]
 
 
+class Replays:
+    """Results of calls on numbered elements, remembered while there is room."""
+
+    MOST_ELEMENTS = 10_000_000
+
+    def __init__(self) -> None:
+        """Nothing remembered yet."""
+        self._known: dict[Hashable, list[Tensor]] = {}
+        self._num_elements = 0
+
+    def recall(self, question: Hashable, run: Callable[[], list[Tensor]]) -> list[Tensor]:
+        """What `run` gave when the question was asked before; the oldest answers are forgotten first."""
+        if question not in self._known:
+            self._known[question] = run()
+            self._num_elements += sum(map(Tensor.numel, self._known[question]))
+            while self._num_elements > self.MOST_ELEMENTS and len(self._known) > 1:
+                self._num_elements -= sum(map(Tensor.numel, self._known.pop(next(iter(self._known)))))
+        return self._known[question]
+
+
 class Survivors:
     """Which positions of each recorded tensor are alive under one choice of channels."""
 
-    def __init__(self, recording: Recording, channel_of_label: Tensor, alive: Tensor) -> None:
+    def __init__(self, recording: Recording, channel_of_label: Tensor, alive: Tensor, replays: Replays) -> None:
         """`alive` has one entry per channel and a last True for labels that belong to none."""
         self.recording = recording
+        self.replays = replays
         self._alive_label = alive[channel_of_label]
         self._known: dict[int, list[Tensor | None]] = {}
+        self._known_layers: dict[int, tuple[Tensor, bool]] = {}
 
     def of_layer(self, layer: Layer) -> Tensor:
         """For each entry of a layer, whether it is alive."""
-        return self._alive_label[self.recording.book.roots(layer.ids).abs()]
+        return self._of_layer(layer)[0]
+
+    def loses(self, layer: Layer) -> bool:
+        """Whether any entry of a layer is gone."""
+        return self._of_layer(layer)[1]
+
+    def _of_layer(self, layer: Layer) -> tuple[Tensor, bool]:
+        if id(layer) not in self._known_layers:
+            # Labels that are tied belong to the same channel: no need to look for their roots.
+            alive = self._alive_label[layer.ids.abs()]
+            self._known_layers[id(layer)] = (alive, not bool(alive.all()))
+        return self._known_layers[id(layer)]
 
     def of_value(self, value: Value) -> list[Tensor | None]:
         """For each axis, which positions are alive; None where all are."""
         if id(value) not in self._known:
             axes: list[Tensor | None] = [None] * len(value.shape)
             for layer in value.layers:
-                alive = self.of_layer(layer)
-                for axis in layer.varying:
+                alive, loses = self._of_layer(layer)
+                for axis in layer.varying if loses else ():
                     others = [other for other in range(alive.dim()) if other != axis]
                     here = alive.amax(dim=others).expand(value.shape[axis]) if others else alive
                     if not bool(here.all()):
@@ -90,7 +125,7 @@ class Check:
 
     def is_cut(self, survivors: Survivors) -> bool:
         """Whether any channel that it looks at is gone."""
-        return any(not bool(survivors.of_layer(layer).all()) for layer in self.layers)
+        return any(survivors.loses(layer) for layer in self.layers)
 
 
 class MovementCheck(Check):
@@ -107,35 +142,43 @@ class MovementCheck(Check):
 
     def _run(self, survivors: Survivors | None, changed: Assignment) -> list[Tensor]:
         offset = 0
-        total = sum(torch.Size(item.shape).numel() for item in leaves_of(self.movement.arguments) if isinstance(item, Value))
+        total = sum(math.prod(item.shape) for item in leaves_of(self.movement.arguments) if isinstance(item, Value))
         # Floats, because some calls know no integers; float32 counts exactly up to 2^24.
         dtype = torch.float32 if total < 2**24 else torch.float64
 
         def number(item: Any) -> Any:
             nonlocal offset
             if isinstance(item, Value):
-                count = torch.Size(item.shape).numel()
+                count = math.prod(item.shape)
                 elements = torch.arange(offset + 1, offset + count + 1, dtype=dtype).reshape(item.shape)
                 offset += count
                 return elements if survivors is None else _cut(elements, survivors.of_value(item))
             if isinstance(item, Tensor):
                 return item
-            return (
-                evaluate(item, {}, lambda leaf: leaf.value.shape[leaf.axis], self.recording.originals)
-                if survivors is None
-                else self.value_of(item, survivors, changed)
-            )
+            return self._size_before(item) if survivors is None else self.value_of(item, survivors, changed)
 
         args, kwargs = map_leaves(number, self.movement.arguments)
         result = self.movement.function(*args, **kwargs)
         return [item for item in leaves_of(result) if isinstance(item, Tensor)]
 
+    def _size_before(self, source: Any) -> Any:
+        return evaluate(source, {}, lambda leaf: leaf.value.shape[leaf.axis], self.recording.originals)
+
+    def _whole(self, replays: Replays) -> list[Tensor]:
+        """The replay before any cut, the same for all calls that differ in their labels alone."""
+
+        def describe(item: Any) -> Any:
+            if isinstance(item, Value):
+                return item.shape
+            return id(item) if isinstance(item, Tensor) else self._size_before(item)
+
+        return replays.recall((self.movement.function, repr(map_leaves(describe, self.movement.arguments))), lambda: self._run(None, {}))
+
     def holds(self, survivors: Survivors, changed: Assignment) -> bool:
         """Replay on numbered elements, whole and cut."""
         try:
-            expected = [
-                _cut(tensor, survivors.of_value(value)) for tensor, value in zip(self._run(None, {}), self.movement.results, strict=True)
-            ]
+            whole = self._whole(survivors.replays)
+            expected = [_cut(tensor, survivors.of_value(value)) for tensor, value in zip(whole, self.movement.results, strict=True)]
             found = self._run(survivors, changed)
         except (RuntimeError, ValueError, IndexError, TypeError, ZeroDivisionError):
             return False

@@ -18,6 +18,9 @@ Slot = tuple[str, int]
 KERNEL = "it is the kernel of a convolution"
 """The one reason that is no news: axes kept for it are not reported."""
 
+_MANY = 4096
+"""Pairs of labels from which on it pays to look for those that are there twice."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
@@ -80,36 +83,37 @@ class LabelBook:
 
     def roots(self, ids: Tensor) -> Tensor:
         """The representative of each label, with the sign it came with."""
-        flat = ids.abs()
-        root = self._parent[flat]
-        while True:
-            above = self._parent[root]
-            if torch.equal(above, root):
-                break
-            root = above
-        self._parent[flat] = root
-        return root * ids.sign()
+        flat = ids.abs().flatten()
+        root = self._parent.index_select(0, flat)
+        above = self._parent.index_select(0, root)
+        if not torch.equal(above, root):
+            while not torch.equal(above, root):
+                root, above = above, self._parent.index_select(0, above)
+            self._parent[flat] = root
+        return root.view(ids.shape).mul_(ids.sign())
 
     def tie(self, left: Tensor, right: Tensor, reason: str) -> None:
         """Let labels that meet live and die together; one that meets 0 is kept."""
-        left, right = torch.broadcast_tensors(left.abs(), right.abs())
-        left, right = left.flatten(), right.flatten()
-        lonely = (left == 0) != (right == 0)
+        left, right = self.roots(left.abs()), self.roots(right.abs())
+        differ = left != right
+        if not bool(differ.any()):
+            return
+        left, right = left.expand(differ.shape)[differ], right.expand(differ.shape)[differ]
+        lonely = (left == 0) | (right == 0)
         if bool(lonely.any()):
             self.keep((left + right)[lonely], reason)
-        both = (left != 0) & (right != 0)
-        # One number per pair: a one-dimensional unique is many times faster than one over columns.
-        pairs = torch.unique(left[both] * self.num_labels + right[both])
-        left, right = pairs // self.num_labels, pairs % self.num_labels
-        while pairs.numel():
-            a, b = self.roots(left), self.roots(right)
-            differ = a != b
-            if not bool(differ.any()):
-                break
+            left, right = left[~lonely], right[~lonely]
+        if left.numel() > _MANY:
+            # One number per pair: a one-dimensional unique is many times faster than one over columns.
+            pairs = torch.unique(left * self.num_labels + right)
+            left, right = pairs // self.num_labels, pairs % self.num_labels
+        while left.numel():
             self.num_ties += 1
-            low, high = torch.minimum(a, b)[differ], torch.maximum(a, b)[differ]
             # Where a root is written more than once the smallest wins; the loop ties the rest.
-            self._parent.scatter_reduce_(0, high, low, reduce="amin")
+            self._parent.scatter_reduce_(0, torch.maximum(left, right), torch.minimum(left, right), reduce="amin")
+            left, right = self.roots(left), self.roots(right)
+            differ = left != right
+            left, right = left[differ], right[differ]
 
     def tie_along(self, layer: Layer, axes: Iterable[int], reason: str) -> Layer | None:
         """Tie all labels along `axes`; what remains varies along the others, or nothing (then the labels are kept)."""
@@ -131,7 +135,7 @@ class LabelBook:
         if reason not in self._reason_ids:
             self._reason_ids[reason] = len(self._reasons)
             self._reasons.append(reason)
-        roots = torch.unique(self.roots(ids.flatten()).abs())
+        roots = self.roots(ids.abs()).flatten()
         roots = roots[(roots != 0) & (self._reason_of[roots] == 0)]
         self._reason_of[roots] = self._reason_ids[reason]
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from trainonce.tracing.labels import Layer
-from trainonce.tracing.rules import Call, Layers, aten, pointwise, rule
+from trainonce.tracing.rules import Call, Layers, aten, pointwise, rule, tensors_in
 
 SUMS = {"sum", "linalg_vector_norm", "norm"}
 """Reductions to which a zero contributes nothing, so that a silent channel may leave."""
@@ -61,7 +60,7 @@ def _on_channels(call: Call, vector: Tensor, num_axes: int) -> Layer | None:
 
 
 def _first(call: Call, layers: Layers) -> list[Layers]:
-    count = sum(isinstance(item, Tensor) for item in tree_leaves(call.result))
+    count = len(tensors_in(call.result))
     return [layers, *([()] * (count - 1))]
 
 
@@ -166,7 +165,7 @@ def reduction(call: Call) -> list[Layers]:
     for layer in passed:
         ids = layer.ids if keepdim else layer.ids.squeeze(tuple(axes))
         results.append(Layer(ids if stays_zero else -ids.abs(), layer.origins))
-    return [tuple(results)] * sum(isinstance(item, Tensor) for item in tree_leaves(call.result))
+    return [tuple(results)] * len(tensors_in(call.result))
 
 
 def _adds_nothing(call: Call) -> bool:
@@ -186,7 +185,7 @@ def _gives_zero(call: Call, axes: Any) -> bool:
     if not call.args[0].is_floating_point():
         zeros = zeros.to(call.args[0].dtype)
     result = call.operator(zeros, *call.args[1:], **{key: item for key, item in call.kwargs.items() if key != "dtype"})
-    return all(bool((tensor == 0).all()) for tensor in tree_leaves(result) if isinstance(tensor, Tensor))
+    return all(bool((tensor == 0).all()) for tensor in tensors_in(result))
 
 
 @rule(
@@ -206,7 +205,7 @@ def along_one_axis(call: Call) -> list[Layers]:
     data = call.args[0]
     axis = call.argument("dim", -1) % data.dim()
     layers = call.tie_along(call.layers(data), [axis], f"{call.words} in {call.where} looks at all of it at once")
-    count = sum(isinstance(item, Tensor) for item in tree_leaves(call.result))
+    count = len(tensors_in(call.result))
     return [tuple(layer.not_silent() for layer in layers)] * count
 
 
@@ -229,7 +228,7 @@ def spatial(call: Call) -> list[Layers]:
     for other in call.tensors[1:]:
         call.keep(call.layers(other), f"{call.words} in {call.where} samples by it")
     layers = call.tie_along(call.layers(data), axes, f"{call.words} in {call.where} mixes its positions")
-    count = sum(isinstance(item, Tensor) for item in tree_leaves(call.result))
+    count = len(tensors_in(call.result))
     return [layers] * count
 
 
@@ -239,7 +238,7 @@ def regions(call: Call) -> list[Layers]:
     data, boxes = call.args[0], call.args[1]
     call.keep(call.layers(boxes), f"{call.words} in {call.where} samples by it")
     layers = call.tie_along(call.layers(data), (0, 2, 3), f"{call.words} in {call.where} picks from it by data")
-    return [layers] * sum(isinstance(item, Tensor) for item in tree_leaves(call.result))
+    return [layers] * len(tensors_in(call.result))
 
 
 @rule(aten.native_dropout, aten._fused_dropout)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from trainonce.channels import AttributeChange, ChannelGroup, Contraction, Example, Factor, Partition, Role, Slice, WrongPlan
-from trainonce.tracing.checks import Check, Survivors
-from trainonce.tracing.expressions import Attribute
+from trainonce.tracing.checks import Check, Replays, Survivors
 from trainonce.tracing.labels import KERNEL, LabelBook, Layer, Slot
 from trainonce.tracing.recording import Product, Recording
 from trainonce.tracing.sizes import attribute_changes, checks_of, solve
@@ -88,9 +86,10 @@ def number_channels(recording: Recording, order: Mapping[str, int]) -> Numbering
     slices: list[list[Slice]] = [[] for _ in members]
     for slot, roots in roots_on.items():
         owners = group_of_root[roots]
-        for number in torch.unique(owners[owners >= 0]).tolist():
-            positions = (owners == number).nonzero().flatten()
-            slices[number].append(Slice(slot[0], slot[1], _role(recording, slot), positions, channel_of_root[roots[positions]]))
+        numbers, counts = torch.unique(owners, return_counts=True)
+        for number, positions in zip(numbers.tolist(), owners.argsort(stable=True).split(counts.tolist()), strict=True):
+            if number >= 0:
+                slices[number].append(Slice(slot[0], slot[1], _role(recording, slot), positions, channel_of_root[roots[positions]]))
     names: dict[str, int] = {}
     groups = tuple(
         _group(slices[number], len(roots), book.reason(int(reason_ids[roots[0]])) or None, names) for number, roots in enumerate(members)
@@ -195,11 +194,11 @@ class SizeSolver:
         self.numbering = numbering
         self.checks = checks_of(recording) if checks is None else checks
 
-    def attempt(self, masks: Mapping[str, Tensor]) -> tuple[tuple[AttributeChange, ...], list[Check]]:
-        """Attribute changes, and the checks that can't be met."""
+    def attempt(self, masks: Mapping[str, Tensor], replays: Replays | None = None) -> tuple[tuple[AttributeChange, ...], list[Check]]:
+        """Attribute changes, and the checks that can't be met; many attempts are quicker if they share their replays."""
         everything = [masks.get(group.name, torch.ones(group.num_channels, dtype=torch.bool)) for group in self.numbering.groups]
         alive = torch.cat([*everything, torch.ones(1, dtype=torch.bool)])
-        changed, failed = solve(self.checks, Survivors(self.recording, self.numbering.channel_of_label, alive))
+        changed, failed = solve(self.checks, Survivors(self.recording, self.numbering.channel_of_label, alive, replays or Replays()))
         return attribute_changes(changed, self.recording.originals), failed
 
     def __call__(self, masks: Mapping[str, Tensor]) -> tuple[AttributeChange, ...]:
@@ -215,9 +214,9 @@ def parameter_order(model: nn.Module) -> dict[str, int]:
     return {name: place for place, (name, _) in enumerate((*model.named_parameters(), *model.named_buffers()))}
 
 
-def build_partition(model: nn.Module, recording: Recording, example: Example) -> Partition:
+def build_partition(model: nn.Module, solver: SizeSolver, example: Example) -> Partition:
     """Read the groups off a settled recording."""
-    solver = SizeSolver(recording, number_channels(recording, parameter_order(model)))
+    recording = solver.recording
     label_channels = solver.numbering.channel_of_label
     tensors = dict(model.named_parameters()) | dict(model.named_buffers())
     return Partition(
@@ -230,66 +229,3 @@ def build_partition(model: nn.Module, recording: Recording, example: Example) ->
         example=example,
         solve_sizes=solver,
     )
-
-
-def keep_contradicted(recording: Recording, order: Mapping[str, int], *, seeds: Sequence[int] = (0, 1, 2)) -> None:
-    """Try random masks; channels whose cut contradicts a size in the model are tied or kept, until nothing does."""
-    settle(recording)
-    checks = checks_of(recording)
-    numbering = number_channels(recording, order)
-    mended: set[Check] = set()
-    coupled = _coupled(checks, recording, numbering)
-    num_bits = len(numbering.groups).bit_length() if coupled else 0
-    # Every two groups are told apart by a bit of their number: each is cut at least once while the other stays whole.
-    halves = [(seed, bit, parity) for seed, (bit, parity) in enumerate(itertools.product(range(num_bits), (0, 1)))]
-    for seed, bit, parity in [*((seed, None, 0) for seed in seeds), *halves]:
-        while True:
-            masks = random_masks(numbering.groups, seed)
-            names = [group.name for place, group in enumerate(numbering.groups) if bit is None or place >> bit & 1 == parity]
-            solver = SizeSolver(recording, numbering, checks if bit is None else coupled)
-            _, failed = solver.attempt({name: masks[name] for name in names if name in masks})
-            if not failed:
-                break
-            num_ties = recording.book.num_ties
-            stuck = [check for check in failed if check in mended or not check.mend()]
-            mended.update(check for check in failed if check not in stuck)
-            # What one check ties may be all that another one lacks: look again before giving up.
-            for check in stuck if recording.book.num_ties == num_ties else ():
-                for layer in check.layers:
-                    recording.book.keep(layer.ids, check.reason)
-            settle(recording)
-            numbering = number_channels(recording, order)
-
-
-def _coupled(checks: list[Check], recording: Recording, numbering: Numbering) -> list[Check]:
-    """The checks that look at more than one group, themselves or through an attribute that they share."""
-    owners = torch.arange(len(numbering.groups)).repeat_interleave(torch.tensor([group.num_channels for group in numbering.groups]))
-    seen: dict[Check, set[int]] = {}
-    through: dict[Attribute, set[int]] = {}
-    for check in checks:
-        channels = [numbering.channel_of_label[recording.book.roots(layer.ids).abs().flatten()] for layer in check.layers]
-        known = torch.cat(channels) if channels else torch.zeros(0, dtype=torch.long)
-        seen[check] = set(owners[known[known >= 0].unique()].unique().tolist())
-        for attribute in check.attributes:
-            through.setdefault(attribute, set()).update(seen[check])
-    return [check for check in checks if len(seen[check].union(*(through[attribute] for attribute in check.attributes))) > 1]
-
-
-def random_masks(groups: Sequence[ChannelGroup], seed: int) -> dict[str, Tensor]:
-    """Masks that drop another random share of every group that may be cut, so that no two counts agree by chance.
-
-    Seeds 1 and 2 drop the first and the last channels of each group: a size in the middle of an axis can't follow those.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    masks = {}
-    for group in groups:
-        if group.kept_because is not None:
-            continue
-        share = 0.3 + 0.6 * float(torch.rand((), generator=generator))
-        num_kept = min(max(1, round(share * group.num_channels)), group.num_channels - 1)
-        order = torch.randperm(group.num_channels, generator=generator)
-        order = order.sort(descending=seed == 1).values if seed in (1, 2) else order
-        mask = torch.zeros(group.num_channels, dtype=torch.bool)
-        mask[order[:num_kept]] = True
-        masks[group.name] = mask
-    return masks

@@ -17,16 +17,21 @@ from torch.utils._pytree import tree_leaves
 
 from trainonce.channels import Example
 from trainonce.execution import copied, output_tensors, run_model
+from trainonce.tracing.application import apply_rule
 from trainonce.tracing.calls import CallMode
 from trainonce.tracing.expressions import Attribute, TracedInt
 from trainonce.tracing.labels import Value
 from trainonce.tracing.recording import Recording
-from trainonce.tracing.rules import MOVEMENT, Call, apply_rule
-from trainonce.tracing.tracer import Tracer
+from trainonce.tracing.rules import MOVEMENT, Call
+from trainonce.tracing.stand_ins import StandIns
+from trainonce.tracing.tracer import Tracer, ValueNeeded
 
 
-def record(model: nn.Module, example: Example, recording: Recording, *, counts_cost: bool) -> None:
-    """Run the model in its present mode and add what it shows to `recording`; the model is left as it was."""
+def record(model: nn.Module, example: Example, recording: Recording, *, counts_cost: bool, with_values: bool) -> None:
+    """Run the model in its present mode and add what it shows to `recording`; the model is left as it was.
+
+    Without values the run is cheap; ValueNeeded is raised if the model asks for one.
+    """
     tracer = Tracer(model, recording, counts_cost=counts_cost)
     example = copied(example)
     with ExitStack() as stack:
@@ -34,29 +39,32 @@ def record(model: nn.Module, example: Example, recording: Recording, *, counts_c
         stack.enter_context(torch.random.fork_rng(devices=[]))
         stack.enter_context(_borrowed_state(model, tracer))
         stack.enter_context(_module_names(model, tracer))
-        stack.enter_context(_OperatorMode(tracer))
+        stack.enter_context(_OperatorMode(tracer, with_values=with_values))
         stack.enter_context(CallMode(tracer))
         for tensor in tree_leaves(example):
             if isinstance(tensor, Tensor):
                 tracer.values[tensor] = Value(tuple(tensor.shape), (), is_weight=False)
         outputs = run_model(model, example)
         tracer.ledger.is_open = False
+    if tracer.needs_values:
+        raise ValueNeeded("the model went on without a value that it had asked for")
     for tensor in output_tensors(outputs):
         if tensor in tracer.values:
             for layer in tracer.values[tensor].layers:
                 recording.book.keep(layer.ids, "it is part of the model's output")
 
 
-_TELLING = frozenset({torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default})
+_TELLING = frozenset({torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default, torch.ops.aten.equal.default})
 """Operators that hand a value to Python."""
 
 
 class _OperatorMode(TorchDispatchMode):
     """Sees every ATen operator and applies its rule."""
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(self, tracer: Tracer, *, with_values: bool) -> None:
         super().__init__()
         self.tracer = tracer
+        self.stand_ins = None if with_values else StandIns(tracer)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -65,7 +73,7 @@ class _OperatorMode(TorchDispatchMode):
             with self:
                 if (parts := func.decompose(*args, **kwargs)) is not NotImplemented:
                     return parts
-        result = func(*args, **kwargs)
+        result = func(*args, **kwargs) if self.stand_ins is None else self.stand_ins.compute(func, args, kwargs)
         if func in _TELLING:
             self.tracer.note_branch(args[0])
         if func not in MOVEMENT:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +66,12 @@ class Recording:
 
     branches: dict[str, list[Layer]] = field(default_factory=dict)
     """Modules that asked for a value computed from the input, with the labels that were alive then or made until they returned."""
+
+    weights: dict[str, Value] = field(default_factory=dict)
+    """The labels of every parameter and buffer that was used."""
+
+    answers: dict[Hashable, tuple[list[tuple[Layer, ...]], list[Value]]] = field(default_factory=dict)
+    """The labels that an operator gave to its results, by all that its rule looks at; with what must stay alive for that."""
 
     ledgers: list[Ledger] = field(default_factory=list)
     originals: dict[Attribute, int] = field(default_factory=dict)

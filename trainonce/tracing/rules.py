@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 from trainonce.tracing.labels import Layer, Value, align
 
@@ -66,6 +66,8 @@ class Call:
         self.args = args
         self.kwargs = kwargs
         self.result = result
+        self.tensors = tensors_in((args, kwargs))
+        """All tensor arguments, also those in lists."""
 
     def argument(self, name: str, default: Any = None) -> Any:
         """An argument by its name in the operator's schema."""
@@ -86,11 +88,6 @@ class Call:
     def value(self, tensor: Any) -> Value | None:
         """What is known of a tensor argument; None for constants."""
         return self.tracer.value(tensor) if isinstance(tensor, Tensor) else None
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """All tensor arguments, also those in lists."""
-        return [item for item in tree_leaves((self.args, self.kwargs)) if isinstance(item, Tensor)]
 
     @property
     def name(self) -> str:
@@ -119,69 +116,21 @@ class Call:
         return tuple(layer for layer in remaining if layer is not None)
 
 
-def apply_rule(call: Call) -> None:
-    """Give the results of a call their labels."""
-    call.tracer.note_use(call.tensors)
-    values = [call.value(tensor) for tensor in call.tensors]
-    known = [value for value in values if value is not None]
-    if not known and call.operator is not aten.expand.default:
-        _count_cost(call)
-        return
-    is_weight = all(value.is_weight for value in known)
-    results = [item for item in tree_leaves(call.result) if isinstance(item, Tensor)]
-    if (
-        is_weight
-        and call.operator not in MOVEMENT
-        and not any(layer.origins - call.tracer.buffers for value in known for layer in value.layers)
-    ):
-        # Tables computed from buffers (rotary frequencies) are constants: their channels are nobody's.
-        _count_cost(call)
-        layers = ()
-    elif any(value.layers for value in known) or call.operator is aten.expand.default:
-        layers = _find_rule(call)(call)
-    else:
-        _count_cost(call)
-        layers = ()
-    per_result = layers if isinstance(layers, list) else [layers] * len(results)
-    if not is_weight:
-        for group in per_result:
-            _note_writers(call.tracer, group)
-    in_place = {id(tensor) for tensor in call.tensors}
-    for tensor, group in zip(results, per_result, strict=True):
-        group = group if is_weight else tuple(Layer(layer.ids, is_repeat=layer.is_repeat) for layer in group)
-        value = Value(tuple(tensor.shape), group, is_weight)
-        if id(tensor) in in_place:
-            call.tracer.overwrite(tensor, value, call.name)
-        else:
-            call.tracer.remember(tensor, value)
-
-
-def _find_rule(call: Call) -> Rule:
-    for key in (call.operator, call.operator._schema.name):
-        if key in RULES:
-            return RULES[key]
-    return pointwise if _is_pointwise(call.operator) else no_rule
-
-
-def _is_pointwise(operator: Any) -> bool:
-    if torch.Tag.pointwise in operator.tags:
-        return True
-    # Some in-place variants (hardswish_) lack the tag that their plain variant has.
-    plain = operator._schema.name.removeprefix("aten::").removesuffix("_")
-    overload = getattr(getattr(aten, plain, None), operator._overloadname, None)
-    return operator._schema.is_mutable and overload is not None and torch.Tag.pointwise in overload.tags
-
-
-def _count_cost(call: Call) -> None:
-    """Operators on constants and unlabelled data still cost multiply-adds."""
-    found = RULES.get(call.operator)
-    if found is not None and getattr(found, "counts_cost", False):
-        found(call)
-
-
-def _note_writers(tracer: Tracer, layers: Layers) -> None:
-    for layer in layers:
-        tracer.recording.writers |= layer.origins
+def tensors_in(arguments: Any) -> list[Tensor]:
+    """All tensors among the arguments or results of an operator, which nest in tuples, lists and dicts only."""
+    if isinstance(arguments, Tensor):
+        return [arguments]
+    if isinstance(arguments, dict):
+        arguments = arguments.values()
+    elif not isinstance(arguments, tuple | list):
+        return []
+    found: list[Tensor] = []
+    for item in arguments:
+        if isinstance(item, Tensor):
+            found.append(item)
+        elif isinstance(item, tuple | list | dict):
+            found += tensors_in(item)
+    return found
 
 
 def no_rule(call: Call) -> Layers:
@@ -240,10 +189,12 @@ def _merge(call: Call, cluster: dict[int, Layer], operands: list[Tensor]) -> Lay
     silent = {number: (layer.ids > 0).expand(shape) for number, layer in cluster.items()}
     signs = torch.full(shape, -1)
     for pattern in itertools.product((True, False), repeat=len(cluster)):
+        if not any(pattern):
+            continue
         match = torch.ones(shape, dtype=torch.bool)
         for number, is_silent in zip(cluster, pattern, strict=True):
-            match &= silent[number] == is_silent
-        if bool(match.any()) and any(pattern):
+            match &= silent[number] if is_silent else ~silent[number]
+        if bool(match.any()):
             zeroed = {number for number, is_silent in zip(cluster, pattern, strict=True) if is_silent}
             outcome = _outcome_at_zero(call, zeroed, operands)
             if outcome == 0:

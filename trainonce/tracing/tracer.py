@@ -5,10 +5,11 @@ from __future__ import annotations
 import weakref
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from trainonce.tracing.expressions import Ledger, source_of
@@ -17,6 +18,10 @@ from trainonce.tracing.recording import Demand, Product, Recording
 
 OPAQUE = frozenset({torch.nn.functional.multi_head_attention_forward})
 """Functions that compute sizes inside from arguments they check against each other."""
+
+
+class ValueNeeded(Exception):
+    """The model asks for a value that this run did not compute."""
 
 
 class Tracer:
@@ -28,6 +33,9 @@ class Tracer:
         self.book = recording.book
         self.counts_cost = counts_cost
         self.values: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+        self.hollow: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+        """Tensors whose content was not computed."""
+        self.needs_values = False
         self.aliases: dict[int, list[weakref.ref[Tensor]]] = defaultdict(list)
         self.modules: list[str] = []
         self.only_movement = True
@@ -56,6 +64,11 @@ class Tracer:
             self.recording.branches.setdefault(self.where(), []).extend(alive)
             self.branching.add(self.where())
 
+    def refuse(self, what: str) -> NoReturn:
+        """End a run that asks for what it did not compute; a model that swallows the exception is found out at the end."""
+        self.needs_values = True
+        raise ValueNeeded(f"{what} needs values that were not computed")
+
     def leave_module(self, name: str) -> None:
         """The innermost run of a module has ended."""
         while self.modules.pop() != name:
@@ -70,11 +83,20 @@ class Tracer:
         """What is known of a tensor; None for constants."""
         known = self.values.get(tensor)
         if known is None and id(tensor) in self.weights:
-            known = self._label_weight(*self.weights[id(tensor)])
+            # The watchers of the run would take the making of labels for a part of it.
+            with _disable_current_modes():
+                known = self._label_weight(*self.weights[id(tensor)])
             self.values[tensor] = known
         return known
 
     def _label_weight(self, name: str, tensor: Tensor) -> Value:
+        known = self.recording.weights.get(name)
+        if known is None or known.shape != tuple(tensor.shape):
+            known = self.recording.weights[name] = self._fresh_labels(name, tensor)
+        self.buffers |= {slot for layer in known.layers for slot in layer.origins} if not isinstance(tensor, nn.Parameter) else set()
+        return known
+
+    def _fresh_labels(self, name: str, tensor: Tensor) -> Value:
         layers = []
         for axis, size in enumerate(tensor.shape):
             slot = (name, axis)
@@ -87,7 +109,6 @@ class Tracer:
             # Training can't drive a buffer to zero: it is aligned with its channel, but not silent.
             is_buffer = not isinstance(tensor, nn.Parameter)
             layers.append(Layer(-ids if is_buffer else ids, frozenset({slot})))
-            self.buffers |= {slot} if is_buffer else set()
         return Value(tuple(tensor.shape), tuple(layers), is_weight=True)
 
     def note_product(self, coefficient: int, sizes: dict[str, int], layers: tuple[tuple[Layer, str], ...]) -> None:
