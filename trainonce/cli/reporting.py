@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from trainonce.report.run_table import as_run_table
-from trainonce.report.writing import read_report, write_report
+from trainonce.report.writing import keep_report, read_report, write_report
 
 
 def add_commands(commands: Any) -> None:
@@ -31,6 +31,7 @@ def _report(arguments: argparse.Namespace) -> None:
     report = read_report(arguments.folder)
     if arguments.baseline is not None:
         report["baseline"] = read_report(arguments.baseline)["after"]
+        keep_report(arguments.folder, report)
     page = write_report(arguments.folder, report)
     if arguments.json:
         sys.stdout.write(json.dumps(report, indent=2) + "\n")

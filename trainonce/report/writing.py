@@ -55,6 +55,12 @@ def write_report(folder: Path, report: Mapping[str, Any]) -> Path:
     return folder / PAGE
 
 
+def keep_report(folder: Path, report: Mapping[str, Any]) -> None:
+    """Write the facts back, if the run is finished; the file says so."""
+    if (folder / REPORT).is_file():
+        write_file(folder / REPORT, json.dumps(report) + "\n")
+
+
 def _read_json(file: Path) -> dict[str, Any]:
     found = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(found, dict):
