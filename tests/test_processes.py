@@ -76,7 +76,7 @@ def wait_for_step(out: Path, step: int, process: subprocess.Popen) -> None:
 def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(tmp_path: Path, whole: dict[str, torch.Tensor]):
     rng, out = random.Random(0), tmp_path / "run"
     # Every step saves, so that about half of the kills hit a save.
-    for step in (2, 9, 13, 20):
+    for step in (2, 12, 19):
         process = start(out, SETTINGS)
         wait_for_step(out, step, process)
         time.sleep(0.05 * rng.random())
@@ -87,12 +87,11 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(tmp_path: 
     assert [path.name for path in (out / "checkpoints").iterdir() if path.name.startswith(".")] == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, whole: dict[str, torch.Tensor], number: int):
+def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, whole: dict[str, torch.Tensor]):
     out = tmp_path / "run"
-    process = start(out, SETTINGS | {"epochs": 6})
+    process = start(out, SETTINGS)
     wait_for_step(out, 3, process)
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     said = finish(process, code=75)
     assert f"--resume {out}" in said
     assert find_newest(out / "checkpoints").step >= 3

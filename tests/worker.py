@@ -1,4 +1,4 @@
-"""One process of a run for the tests: `python worker.py OUT SETTINGS_AS_JSON [TRACE]`. Under torchrun's environment it is one of several."""
+"""One process of a run for the tests: `python worker.py OUT SETTINGS_AS_JSON [TRACE]`; one of several under torchrun."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def main() -> int:
     try:
         fit(make_net(), make_data(), settings=make_settings(**changes), out=out, resume=True)
     except Interrupted as stop:
-        print(stop)
+        sys.stdout.write(f"{stop}\n")
         return 75
     return 0
 
