@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "trainonce"
 
 LAYERS = (
-    ("channels", "execution"),
+    ("channels", "execution", "noise", "sealing"),
     ("plan",),
     ("tracing", "cost", "proximal", "schedule", "surgery", "distributed", "units", "convergence"),
     ("proof", "budget", "gates", "projection"),
@@ -18,7 +18,7 @@ LAYERS = (
     ("pruner", "artifact", "checkpoint", "report"),
     ("attachment",),
     ("training", "integrations", "data", "zoo"),
-    ("recipes",),
+    ("recipes", "deployment"),
     ("cli",),
     ("__main__",),
 )

@@ -14,6 +14,7 @@ from trainonce.pruner import Pruner, PrunerError, ShortRun
 from trainonce.schedule import Phase, Schedule, Strength
 from trainonce.surgery import silence
 from trainonce.tracing.rules import rule
+from trainonce.training import BadSetting, Diverged, Interrupted, Result, Settings, fit
 
 __version__ = "0.1.0"
 
@@ -21,16 +22,21 @@ __all__ = [
     "AdamMetric",
     "BadArtifact",
     "BadLoss",
+    "BadSetting",
     "ChannelGroup",
+    "Diverged",
     "GradientMapping",
     "HalfSpace",
+    "Interrupted",
     "Partition",
     "Phase",
     "Plan",
     "Proximal",
     "Pruner",
     "PrunerError",
+    "Result",
     "Schedule",
+    "Settings",
     "ShortRun",
     "Strength",
     "UnreachableBudget",
@@ -40,6 +46,7 @@ __all__ = [
     "attach",
     "cost",
     "cut",
+    "fit",
     "inspect",
     "load",
     "policies",

@@ -9,7 +9,6 @@ import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,10 +19,10 @@ from torch import Tensor, nn
 
 from trainonce.artifact.manifest import BadArtifact, Manifest, kind_of, named_tensors, one_line
 from trainonce.artifact.matching import check_receivers, cut_to_fit
+from trainonce.sealing import SUMS_FILE, digest, flush_folder, seal, sum_lines
 
 PLAN_FILE = "plan.json"
 WEIGHTS_FILE = "model.safetensors"
-SUMS_FILE = "SHA256SUMS"
 MAX_PLAN_BYTES = 256 * 2**20
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -45,7 +44,7 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
         draft.mkdir()
         _write_files(draft, manifest, weights)
         draft.rename(target)
-        _flush_folder(target.parent)
+        flush_folder(target.parent)
     except (OSError, SafetensorError) as error:
         raise BadArtifact(f"can't write {target} ({one_line(error)}). Make room there and allow writing, or choose another path.") from None
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
@@ -87,38 +86,12 @@ def _weights_to_store(model: nn.Module, manifest: Manifest) -> dict[str, Tensor]
 
 
 def _write_files(folder: Path, manifest: Manifest, weights: dict[str, Tensor]) -> None:
-    plan_file, weights_file, sums_file = folder / PLAN_FILE, folder / WEIGHTS_FILE, folder / SUMS_FILE
+    plan_file, weights_file = folder / PLAN_FILE, folder / WEIGHTS_FILE
     plan_file.write_text(manifest.to_json(), encoding="utf-8")
     save_file(weights, weights_file)
     # safetensors makes files that only their owner may read.
     shutil.copymode(plan_file, weights_file)
-    digests = {file.name: _digest(file) for file in (plan_file, weights_file)}
-    sums_file.write_bytes(b"".join(_sum_lines(digests)))
-    for file in (plan_file, weights_file, sums_file):
-        with file.open("rb+") as stream:
-            os.fsync(stream.fileno())
-    _flush_folder(folder)
-
-
-def _sum_lines(digests: Mapping[str, str]) -> list[bytes]:
-    """The lines that `sha256sum --check` reads."""
-    return [f"{digest}  {name}\n".encode() for name, digest in digests.items()]
-
-
-def _flush_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _digest(file: Path) -> str:
-    digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        while chunk := stream.read(2**20):
-            digest.update(chunk)
-    return digest.hexdigest()
+    seal(folder, (PLAN_FILE, WEIGHTS_FILE))
 
 
 def _read_manifest(folder: Path) -> Manifest:
@@ -131,10 +104,10 @@ def _read_manifest(folder: Path) -> Manifest:
         with (folder / SUMS_FILE).open("rb") as stream:
             found = stream.read(4096)
         text = (folder / PLAN_FILE).read_bytes()
-        digests = {PLAN_FILE: hashlib.sha256(text).hexdigest(), WEIGHTS_FILE: _digest(folder / WEIGHTS_FILE)}
+        digests = {PLAN_FILE: hashlib.sha256(text).hexdigest(), WEIGHTS_FILE: digest(folder / WEIGHTS_FILE)}
     except OSError as error:
         raise BadArtifact(f"can't read {folder} ({one_line(error)}). Copy it again, or save the model again.") from None
-    lines = _sum_lines(digests)
+    lines = sum_lines(digests)
     if found != b"".join(lines):
         damaged = next((name for name, line in zip(digests, lines, strict=True) if line not in found), SUMS_FILE)
         raise BadArtifact(

@@ -13,10 +13,11 @@ from typing import Any
 from torch import nn
 
 from trainonce.channels import Example
-from trainonce.zoo.sources import Source, UnknownModel, refuse_name
+from trainonce.zoo.inputs import draw_image
+from trainonce.zoo.sources import Build, Source, UnknownModel, refuse_name
 
 
-def build_model(source: str, example: Example | None) -> Source:
+def build_model(source: str, example: Example | None, wanted: Build) -> Source:
     """What the callable returns, in eval mode, with the example that the user gave."""
     path, _, name = source.partition(":")
     with _current_directory_first():
@@ -32,6 +33,8 @@ def build_model(source: str, example: Example | None) -> Source:
         model = _call(source, found)
     if not isinstance(model, nn.Module):
         raise UnknownModel(f"{source} gave a {type(model).__name__}. It must return an nn.Module when called without arguments.")
+    if example is None and wanted.image_size is not None:
+        example = draw_image(1, 3, wanted.image_size, wanted.image_size)
     if example is None:
         raise UnknownModel(f"{source} comes without an example. Give the shape it takes, such as --input 1x3x224x224.")
     return Source(name=source, model=model.eval(), example=example)

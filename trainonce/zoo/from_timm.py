@@ -7,19 +7,40 @@ from typing import Any
 import timm
 
 from trainonce.zoo.inputs import draw_image
-from trainonce.zoo.sources import Source, refuse_name
+from trainonce.zoo.sources import Build, Source, UnknownModel, refuse_name
 
 _LARGEST_SIZE = 256
 
 
-def build_model(name: str) -> Source:
-    """A model of timm with random weights; images above 256 pixels are made smaller where the model allows it."""
+def model_names() -> list[str]:
+    """Every model of this source; names with a tag of pretrained weights, too."""
+    return [*timm.list_models(), *timm.list_pretrained()]
+
+
+def build_model(name: str, wanted: Build) -> Source:
+    """A model of timm; images above 256 pixels are made smaller where the model allows it, unless a size is wanted."""
     source = f"timm:{name}"
     if not timm.is_model(name):
         raise refuse_name(source, timm.list_models())
-    model = timm.create_model(name, pretrained=False).eval()
-    settings: Any = model.pretrained_cfg
-    colours, height, width = settings["input_size"]
-    if not settings.get("fixed_input_size", False):
+    settings: dict[str, Any] = {} if wanted.num_classes is None else {"num_classes": wanted.num_classes}
+    try:
+        model = _create(name, settings, wanted)
+    except Exception as error:
+        raise UnknownModel(f"{source} can't be built so ({type(error).__name__}: {' '.join(str(error).split())[:200]})") from error
+    made_for: Any = model.pretrained_cfg
+    colours, height, width = made_for["input_size"]
+    if wanted.image_size is not None:
+        height = width = wanted.image_size
+    elif not made_for.get("fixed_input_size", False):
         height, width = min(height, _LARGEST_SIZE), min(width, _LARGEST_SIZE)
-    return Source(name=source, model=model, example=draw_image(1, colours, height, width))
+    return Source(name=source, model=model.eval(), example=draw_image(1, colours, height, width))
+
+
+def _create(name: str, settings: dict[str, Any], wanted: Build) -> Any:
+    if wanted.image_size is not None:
+        # Models with positions take the size of the image; convolutional ones know no such setting.
+        try:
+            return timm.create_model(name, pretrained=wanted.pretrained, img_size=wanted.image_size, **settings)
+        except TypeError:
+            pass
+    return timm.create_model(name, pretrained=wanted.pretrained, **settings)

@@ -11,7 +11,7 @@ from torch import nn
 
 from trainonce.channels import Example
 from trainonce.zoo.inputs import draw_image
-from trainonce.zoo.sources import Source, UnknownModel, refuse_name
+from trainonce.zoo.sources import Build, Source, UnknownModel, refuse_name
 
 _IMAGE_SIZES = {"inception_v3": 299, "ssd300_vgg16": 300, "ssdlite320_mobilenet_v3_large": 320}
 _CLIP_SHAPES = {
@@ -23,8 +23,13 @@ _CLIP_SHAPES = {
 _DETECTION_SIZE = 320
 
 
-def build_model(name: str) -> Source:
-    """A model of torchvision with random weights, and an example of the size it is made for."""
+def model_names() -> list[str]:
+    """Every model of this source."""
+    return torchvision.models.list_models()
+
+
+def build_model(name: str, wanted: Build) -> Source:
+    """A model of torchvision, and an example of the size it is made for."""
     source = f"torchvision:{name}"
     if name not in torchvision.models.list_models():
         raise refuse_name(source, torchvision.models.list_models())
@@ -36,19 +41,46 @@ def build_model(name: str) -> Source:
     with warnings.catch_warnings():
         # googlenet and inception_v3 announce a default that will change; it doesn't matter here.
         warnings.simplefilter("ignore", FutureWarning)
-        model = torchvision.models.get_model(name, **_settings(name))
-    return Source(name=source, model=model.eval(), example=_example(name, model))
+        model = torchvision.models.get_model(name, **_settings(name, wanted))
+    if wanted.pretrained and wanted.num_classes is not None:
+        _replace_head(source, model, wanted.num_classes)
+    example = _example(name, model) if wanted.image_size is None else draw_image(1, 3, wanted.image_size, wanted.image_size)
+    return Source(name=source, model=model.eval(), example=example)
 
 
-def _settings(name: str) -> dict[str, Any]:
+def _settings(name: str, wanted: Build) -> dict[str, Any]:
     builder = torchvision.models.get_model_builder(name)
-    settings: dict[str, Any] = {"weights": None}
+    settings: dict[str, Any] = {"weights": "DEFAULT" if wanted.pretrained else None}
+    if wanted.num_classes is not None and not wanted.pretrained:
+        settings["num_classes"] = wanted.num_classes
+    if wanted.image_size is not None and "image_size" in inspect.signature(_class_of(builder)).parameters:
+        settings["image_size"] = wanted.image_size
     if "weights_backbone" in inspect.signature(builder).parameters:
         settings["weights_backbone"] = None
     if _kind(name) == "detection" and not name.startswith("ssd"):
         # By default images are scaled up to 800 pixels: the same channels at six times the seconds.
         settings |= {"min_size": _DETECTION_SIZE, "max_size": _DETECTION_SIZE}
     return settings
+
+
+def _class_of(builder: Any) -> Any:
+    """What a builder says it returns: vision transformers take the image's size, convolutional networks don't."""
+    found = inspect.signature(builder).return_annotation
+    module = inspect.getmodule(builder)
+    found = getattr(module, found, nn.Module) if isinstance(found, str) else found
+    return found if inspect.isclass(found) else nn.Module
+
+
+def _replace_head(source: str, model: nn.Module, num_classes: int) -> None:
+    """Put a fresh last layer where the pretrained one has another number of classes."""
+    path, last = next(
+        ((path, module) for path, module in reversed(list(model.named_modules())) if isinstance(module, nn.Linear)), ("", None)
+    )
+    if last is None:
+        raise UnknownModel(f"{source} does not end in a linear layer. Leave --pretrained out, or take the model from timm.")
+    if last.out_features != num_classes:
+        parent, _, name = path.rpartition(".")
+        setattr(model.get_submodule(parent), name, nn.Linear(last.in_features, num_classes))
 
 
 def _example(name: str, model: nn.Module) -> Example:

@@ -14,7 +14,7 @@ import transformers
 from torch import Tensor, nn
 
 from trainonce.zoo.inputs import draw_image, draw_tokens
-from trainonce.zoo.sources import Source, UnknownModel, refuse_name
+from trainonce.zoo.sources import Build, Source, UnknownModel, refuse_name
 
 _WIDTH = 64
 _FEED_FORWARD = 256
@@ -54,11 +54,13 @@ _STAGE_SIZES = {"depths": [2, 2], "num_heads": [2, 4], "hidden_sizes": [32, 64],
 _SPECIAL_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
-def build_model(name: str) -> Source:
+def build_model(name: str, wanted: Build) -> Source:
     """A model of transformers with two layers and random weights, and keyword inputs that it accepts."""
     source = f"transformers:{name}"
+    if wanted != Build():
+        raise UnknownModel(f"{source} is built from a small config, for trainonce inspect only. {_OWN_FUNCTION}")
     if name not in dir(transformers):
-        raise refuse_name(source, _model_names())
+        raise refuse_name(source, model_names())
     model_class = getattr(transformers, name)
     config_class = getattr(model_class, "config_class", None)
     if config_class is None or not (inspect.isclass(model_class) and issubclass(model_class, nn.Module)):
@@ -80,7 +82,8 @@ def build_model(name: str) -> Source:
 _OWN_FUNCTION = "Write a function that builds it and name that: module.path:function --input SHAPE."
 
 
-def _model_names() -> list[str]:
+def model_names() -> list[str]:
+    """Names of classes that may be models."""
     endings = ("Config", "Processor", "Tokenizer", "TokenizerFast", "Extractor", "Output", "Pipeline", "Callback")
     return [name for name in dir(transformers) if name[:1].isupper() and not name.endswith(endings)]
 

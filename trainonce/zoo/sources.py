@@ -1,6 +1,6 @@
-"""Where models come from: takes `torchvision:resnet50`, `timm:NAME`, `transformers:CLASS` or `module.path:callable`.
+"""Where models come from: takes `cifar:resnet56`, `torchvision:NAME`, `timm:NAME`, `transformers:CLASS` or `module.path:callable`.
 
-Gives a `Source`: a freshly built model in eval mode, with random weights, and an example that it accepts.
+Gives a `Source`: a freshly built model in eval mode, with random weights unless asked otherwise, and an example that it accepts.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from torch import nn
 from trainonce.channels import Example
 from trainonce.zoo.inputs import parse_inputs
 
-LIBRARIES = ("torchvision", "timm", "transformers")
-"""Each has a module `from_NAME` beside this one, with a function `build_model(name) -> Source`."""
+LIBRARIES = ("cifar", "torchvision", "timm", "transformers")
+"""Each has a module `from_NAME` beside this one, with a function `build_model(name, wanted: Build) -> Source`."""
 
 
 class UnknownModel(ValueError):
@@ -39,7 +39,16 @@ class Source:
     example: Example
 
 
-def build(source: str, inputs: Sequence[str] = ()) -> Source:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Build:
+    """What a classifier should be like; None leaves it as its library makes it."""
+
+    num_classes: int | None = None
+    image_size: int | None = None
+    pretrained: bool = False
+
+
+def build(source: str, inputs: Sequence[str] = (), *, wanted: Build = Build()) -> Source:  # noqa: B008 - frozen
     """The model that `source` names; `inputs` such as `1x3x224x224` replace the example it would get.
 
     build("torchvision:resnet50")
@@ -47,17 +56,36 @@ def build(source: str, inputs: Sequence[str] = ()) -> Source:
     """
     library, colon, name = source.partition(":")
     if not (library and colon and name):
-        raise UnknownModel(
-            f"{source!r} names no model. Write it as torchvision:NAME, timm:NAME, transformers:CLASS or module.path:callable."
-        )
+        raise UnknownModel(_how_to_write(source))
     example = parse_inputs(inputs) if inputs else None
     if library not in LIBRARIES:
         from_module = importlib.import_module("trainonce.zoo.from_module")
-        return from_module.build_model(source, example)
-    if importlib.util.find_spec(library) is None:
-        raise MissingPackage(f"{source} needs the package {library}. Install it with: pip install 'trainonce[zoo]'")
-    found = importlib.import_module(f"trainonce.zoo.from_{library}").build_model(name)
+        return from_module.build_model(source, example, wanted)
+    _check_installed(library, source)
+    found = importlib.import_module(f"trainonce.zoo.from_{library}").build_model(name, wanted)
     return found if example is None else replace(found, example=example)
+
+
+def check_name(source: str) -> None:
+    """Raise UnknownModel or MissingPackage if a library has no model of that name; nothing is built."""
+    library, colon, name = source.partition(":")
+    if not (library and colon and name):
+        raise UnknownModel(_how_to_write(source))
+    if library not in LIBRARIES:
+        return
+    _check_installed(library, source)
+    known = importlib.import_module(f"trainonce.zoo.from_{library}").model_names()
+    if name not in known:
+        raise refuse_name(source, known)
+
+
+def _check_installed(library: str, source: str) -> None:
+    if library != "cifar" and importlib.util.find_spec(library) is None:
+        raise MissingPackage(f"{source} needs the package {library}. Install it with: pip install 'trainonce[zoo]'")
+
+
+def _how_to_write(source: str) -> str:
+    return f"{source!r} names no model. Write it as cifar:NAME, torchvision:NAME, timm:NAME, transformers:CLASS or module.path:callable."
 
 
 def refuse_name(source: str, known: Iterable[str]) -> UnknownModel:

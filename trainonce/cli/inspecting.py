@@ -1,10 +1,10 @@
-"""The command `trainonce`: takes the words of a command line, gives an exit code (0 done, 2 bad input)."""
+"""`trainonce inspect`: takes the name of a model, shows its groups of channels."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from typing import Any
 
 from rich.console import Console
 
@@ -13,12 +13,9 @@ from trainonce.report.table import as_json, as_table
 from trainonce.zoo.inputs import describe
 from trainonce.zoo.sources import build
 
-DONE = 0
-BAD_INPUT = 2
-INTERRUPTED = 130
-
 _SOURCES = """\
 where models come from:
+  cifar:resnet56                    a model of the paper for small images
   torchvision:resnet50              any name of torchvision.models.list_models()
   timm:convnext_tiny                any name of timm.list_models()
   transformers:LlamaForCausalLM     a class of transformers, built from a small config
@@ -35,26 +32,8 @@ examples:
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; what the user got wrong is told in one line on stderr."""
-    try:
-        arguments = _parser().parse_args(argv)
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else BAD_INPUT
-    try:
-        return arguments.run(arguments)
-    except (ValueError, ImportError, OSError) as error:
-        print(f"trainonce: {' '.join(str(error).split())}", file=sys.stderr)
-        return BAD_INPUT
-    except KeyboardInterrupt:
-        print("trainonce: interrupted", file=sys.stderr)
-        return INTERRUPTED
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _OneLineParser(prog="trainonce", description="Structured pruning for any PyTorch model: train once, get a small model.")
-    parser.add_argument("--version", action="version", version=f"trainonce {trainonce.__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+def add_commands(commands: Any) -> None:
+    """Add `inspect`."""
     inspect = commands.add_parser(
         "inspect",
         help="show which channels of a model can be cut, what each group is worth, and what is kept and why",
@@ -80,15 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--all", action="store_true", help="show also the kept axes that nothing writes, such as a norm's own vectors")
     inspect.add_argument("--json", action="store_true", help="print JSON for other programs instead of a table")
     inspect.set_defaults(run=_inspect)
-    return parser
 
 
-class _OneLineParser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:
-        self.exit(BAD_INPUT, f"{self.prog}: {message}. See {self.prog} --help.\n")
-
-
-def _inspect(arguments: argparse.Namespace) -> int:
+def _inspect(arguments: argparse.Namespace) -> None:
     progress = Console(stderr=True)
     with progress.status(f"building {arguments.source}") as status:
         source = build(arguments.source, arguments.input)
@@ -99,4 +72,3 @@ def _inspect(arguments: argparse.Namespace) -> int:
     else:
         title = f"{source.name}  (input {describe(source.example)})"
         Console().print(as_table(partition, title=title, everything=arguments.all))
-    return DONE

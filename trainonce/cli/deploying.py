@@ -1,0 +1,103 @@
+"""`trainonce export` and `trainonce bench`: take a run's folder to files for other programs, and to milliseconds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from trainonce.cli.evaluating import add_run_arguments, load_small, open_run
+from trainonce.deployment.benching import ENGINES, Bench, bench
+from trainonce.deployment.exporting import export_artifact, export_onnx, export_program
+from trainonce.recipes.run import build_run_model
+from trainonce.training.limits import BadSetting
+
+ENDINGS = {"onnx": "model.onnx", "pt2": "model.pt2", "safetensors": "exported"}
+
+
+def add_commands(commands: Any) -> None:
+    """Add `export` and `bench`."""
+    parser = commands.add_parser(
+        "export",
+        help="write a run's small model for other programs",
+        description="Write a run's small model for other programs, compared with it on every validation sample.",
+    )
+    add_run_arguments(parser)
+    parser.add_argument("--format", choices=tuple(ENDINGS), default="onnx", help="default: onnx")
+    parser.add_argument("--out", metavar="PATH", type=Path, help="where to write it (default: in the run's folder)")
+    parser.set_defaults(run=_export)
+    parser = commands.add_parser(
+        "bench",
+        help="measure how fast a run's small model is",
+        description="Measure latency and throughput of the dense and the small model in turns, in several engines.",
+    )
+    add_run_arguments(parser)
+    parser.add_argument("--engine", choices=ENGINES, nargs="+", default=list(ENGINES), help="default: all")
+    parser.add_argument("--batch-size", "-b", metavar="N", type=int, nargs="+", default=[1, 64], help="default: 1 64")
+    parser.add_argument("--seconds", metavar="X", type=float, default=5.0, help="per engine and batch size (default: 5)")
+    parser.add_argument("--json", action="store_true", help="print JSON for other programs")
+    parser.set_defaults(run=_bench)
+
+
+def _export(arguments: argparse.Namespace) -> None:
+    run, data = open_run(arguments)
+    small = load_small(run, data, arguments.folder)
+    path = arguments.out or arguments.folder / ENDINGS[arguments.format]
+    if path.exists():
+        raise BadSetting(f"{path} exists already. Remove it, or choose another --out.")
+    if arguments.format == "onnx":
+        found = export_onnx(small, data.validation, path)
+    elif arguments.format == "pt2":
+        found = export_program(small, data.validation, path)
+    else:
+        found = export_artifact(small, data.validation, path, build=lambda: build_run_model(run, data))
+    sys.stdout.write(
+        f"{found.path}: same classes on all {found.num_samples} validation samples, largest difference {found.largest_difference:.1e}\n"
+    )
+
+
+def _bench(arguments: argparse.Namespace) -> None:
+    if min(arguments.batch_size) < 1 or not 0 < arguments.seconds <= 3600:
+        raise BadSetting("--batch-size must be at least 1, --seconds above 0 and at most 3600.")
+    run, data = open_run(arguments)
+    image = next(iter(data.validation.batches([(torch.arange(1), 0)])))[0]
+    found = bench(
+        build_run_model(run, data),
+        load_small(run, data, arguments.folder),
+        image,
+        batch_sizes=tuple(arguments.batch_size),
+        engines=tuple(arguments.engine),
+        seconds=arguments.seconds,
+    )
+    if arguments.json:
+        sys.stdout.write(json.dumps(asdict(found)) + "\n")
+    else:
+        Console().print(_as_table(found, run.model))
+
+
+def _as_table(found: Bench, title: str) -> Table:
+    table = Table(title=f"{title}: {100 * found.keep_flops:.1f} % of the FLOPs, {torch.get_num_threads()} threads", title_justify="left")
+    for name in ("engine", "batch", "dense ms", "small ms", "images/s", "speed-up", "of the saving"):
+        table.add_column(name, justify="left" if name == "engine" else "right", no_wrap=True)
+    for row in found.rows:
+        table.add_row(
+            row.engine,
+            str(row.batch_size),
+            f"{row.dense.median:.2f} ({row.dense.low:.2f}-{row.dense.high:.2f})",
+            f"{row.small.median:.2f} ({row.small.low:.2f}-{row.small.high:.2f})",
+            f"{1000 * row.batch_size / row.small.median:.0f}",
+            f"{row.speed_up:.2f}x",
+            f"{100 * row.share_of(found.keep_flops):.0f} %",
+        )
+    table.caption = "\n".join(
+        ["median (fastest and slowest tenth); the last column: how much of the saved FLOPs is saved time"]
+        + [f"left out: {line}" for line in found.left_out]
+    )
+    return table

@@ -1,0 +1,68 @@
+"""Flags for every setting: takes the fields of a run, gives the arguments of a parser, and the values that were given."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from trainonce.recipes.run import Run
+from trainonce.training.limits import Limits, defaults_of, limits_of
+
+SHORT = {"batch_size": ("-b",), "workers": ("-j",)}
+SECTIONS = {
+    "model and data": "model data data_dir download pretrained num_classes img_size augment workers max_bad_images",
+    "how small": "keep_flops keep_params keep round_to search_from shrink_from settle_from controller_share",
+    "how to train": "epochs batch_size accumulate opt lr momentum nesterov weight_decay sched warmup_epochs min_lr decay_epochs decay_rate "
+    "clip_grad smoothing mixup cutmix model_ema model_ema_decay",
+    "where and how fast": "device amp amp_dtype channels_last compile seed deterministic",
+    "safety and records": "max_bad_steps save_minutes save_epochs keep_checkpoints tensorboard",
+}
+"""The settings in the order in which --help shows them."""
+
+
+def add_setting_flags(parser: argparse.ArgumentParser) -> None:
+    """One flag per setting, in sections; what is not given is left out of the result."""
+    limits, defaults = limits_of(Run), defaults_of(Run)
+    for title, names in SECTIONS.items():
+        section = parser.add_argument_group(title)
+        for name in names.split():
+            _add_flag(section, name, limits[name], defaults[name])
+
+
+def given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The settings that the command line names."""
+    return {name: getattr(arguments, name) for name in limits_of(Run) if hasattr(arguments, name)}
+
+
+def _add_flag(section: Any, name: str, limits: Limits, default: Any) -> None:
+    flags = (*SHORT.get(name, ()), f"--{name.replace('_', '-')}")
+    shown = "none" if default is None or default == () else str(default).lower() if isinstance(default, bool) else f"{default}"
+    help_text = f"{limits.help} (default: {shown})".replace("%", "%%")
+    options: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": help_text}
+    if limits.kind is bool:
+        section.add_argument(*flags, action=argparse.BooleanOptionalAction, **options)
+        return
+    options |= {"type": _reader(limits), "metavar": _metavar(name, limits)}
+    if limits.several:
+        options |= {"nargs": "+", "action": "extend"}
+    section.add_argument(*flags, **options)
+
+
+def _metavar(name: str, limits: Limits) -> str:
+    if limits.choices:
+        return "{" + ",".join(limits.choices) + "}"
+    return {int: "N", float: "X", str: name.upper()}[limits.kind]
+
+
+def _reader(limits: Limits) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        try:
+            value = limits.kind(text)
+        except ValueError:
+            value = None
+        if value is None or not limits.allows(value):
+            raise argparse.ArgumentTypeError(f"must be {limits.describe()}, got {text!r}")
+        return value
+
+    return read

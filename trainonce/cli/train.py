@@ -1,0 +1,111 @@
+"""`trainonce train`: takes a recipe, a file and flags, trains, and says where the result is."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from trainonce.cli.flags import add_setting_flags, given_settings
+from trainonce.recipes.catalogue import find_recipe, recipe_names
+from trainonce.recipes.run import Run, check_run, run_from, scale_epochs, train
+from trainonce.report.live import Silence, choose_view
+from trainonce.report.run_table import as_run_table
+from trainonce.report.writing import write_report
+from trainonce.training.limits import BadSetting
+from trainonce.training.run_folder import Stage, read_config, read_yaml, stage_of, to_yaml
+from trainonce.training.session import MAY_DIFFER
+from trainonce.training.settings import as_plain
+
+_EXAMPLES = """\
+examples:
+  trainonce train digits.resnet20 --keep-flops 0.45 --out runs/demo
+  trainonce train cifar10.resnet56 --data-dir ~/data --out runs/r56
+  trainonce train --model timm:convnext_atto --data folder:photos/ --keep-flops 0.5 --epochs 100 --out runs/mine
+  trainonce train --config runs/r56/config.yaml --seed 1 --out runs/r56-again
+  trainonce train --resume runs/r56
+  torchrun --nproc-per-node 8 -m trainonce train imagenet.resnet50 --data-dir /data/imagenet --out runs/r50
+
+What counts, from the weakest: defaults, the recipe, --config, flags. --epochs scales every point of a recipe's schedule.
+Exit codes: 0 done, 2 bad input, 75 interrupted and able to go on.
+"""
+
+
+def add_commands(commands: Any) -> None:
+    """Add `train`."""
+    parser = commands.add_parser(
+        "train",
+        help="train a model once and get a small one",
+        description="Train a model once and get a small one, with a report.",
+        epilog=f"recipes:\n  {', '.join(recipe_names())}\n\n{_EXAMPLES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("recipe", metavar="RECIPE", nargs="?", help="a run by name; see below")
+    parser.add_argument("-c", "--config", metavar="FILE", type=Path, help="settings as YAML, such as another run's config.yaml")
+    parser.add_argument("--out", metavar="FOLDER", type=Path, help="where the run is written (default: runs/NAME)")
+    parser.add_argument("--resume", metavar="FOLDER", help="go on with the run in this folder; auto: go on if --out holds this run")
+    parser.add_argument("--print-config", action="store_true", help="print the settings that would count, and end")
+    parser.add_argument("--quiet", action="store_true", help="show nothing but the result")
+    add_setting_flags(parser)
+    parser.set_defaults(run=_train)
+
+
+def _train(arguments: argparse.Namespace) -> None:
+    run, out, resume = _settle(arguments)
+    if arguments.print_config:
+        sys.stdout.write(to_yaml(as_plain(run)))
+        return
+    check_run(run)
+    if resume and stage_of(out) is Stage.FINISHED:
+        sys.stdout.write(f"the run in {out} is finished; its report: {out / 'report.html'}\n")
+        return
+    is_first = os.environ.get("RANK", "0") == "0"
+    view = choose_view(f"{run.model} on {run.data}") if is_first and not arguments.quiet else Silence()
+    try:
+        result = train(run, out=out, resume=resume, view=view)
+    finally:
+        view.close()
+    if is_first:
+        page = write_report(out, result.report)
+        Console().print(as_run_table(result.report))
+        sys.stdout.write(f"small model: {out / 'small'}\nreport: {page}\n")
+
+
+def _settle(arguments: argparse.Namespace) -> tuple[Run, Path, bool]:
+    """The run that all of recipe, file and flags make, its folder, and whether it goes on."""
+    given = given_settings(arguments)
+    if arguments.resume is not None and arguments.resume != "auto":
+        return _settle_resumed(arguments, given)
+    if arguments.recipe is None and arguments.config is None and not {"model", "data"} & given.keys():
+        raise BadSetting(f"what to train? Give a recipe ({', '.join(recipe_names()[:3])}...), --config FILE, or --model and --data.")
+    run = Run() if arguments.recipe is None else find_recipe(arguments.recipe)
+    if arguments.config is not None:
+        run = run_from(read_yaml(arguments.config), run)
+    if "epochs" in given and arguments.recipe is not None:
+        run = scale_epochs(run, given["epochs"])
+    if "keep_params" in given and "keep_flops" not in given:
+        given["keep_flops"] = None
+    run = run_from(given, run)
+    name = arguments.recipe or f"{run.model.rpartition(':')[2]}-{run.data.partition(':')[0]}"
+    out = arguments.out
+    if out is None:
+        out = Path("runs") / (name if arguments.resume == "auto" else f"{name}-{time.strftime('%Y%m%d-%H%M%S')}")
+    return run, out, arguments.resume == "auto"
+
+
+def _settle_resumed(arguments: argparse.Namespace, given: dict[str, Any]) -> tuple[Run, Path, bool]:
+    folder = Path(arguments.resume)
+    if arguments.out is not None and arguments.out.resolve() != folder.resolve():
+        raise BadSetting(f"--out is {arguments.out} and --resume is {folder}. A run goes on in its own folder: leave --out away.")
+    if arguments.recipe is not None or arguments.config is not None:
+        raise BadSetting("--resume takes all settings from the run's folder. Leave the recipe and --config away.")
+    if not folder.is_dir() or stage_of(folder) is Stage.NEW:
+        raise BadSetting(f"there is no run in {folder}. Give the folder of a run, which holds config.yaml.")
+    if fixed := sorted(given.keys() - MAY_DIFFER):
+        raise BadSetting(f"--{fixed[0].replace('_', '-')} can't change when a run goes on. Leave it away, or start another run.")
+    return run_from(given, run_from(read_config(folder), Run())), folder, True

@@ -1,0 +1,1 @@
+"""Images to train and validate on, by name: digits, cifar10, cifar100, fashion_mnist, imagenet, or a folder of your own."""

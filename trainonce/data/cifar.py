@@ -1,0 +1,50 @@
+"""CIFAR-10 and CIFAR-100 through torchvision: 50,000 and 10,000 images of 32 pixels, all in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torchvision import datasets
+
+from trainonce.data.catalogue import BadData, DataOptions, DataSet, dataset
+from trainonce.data.resizing import in_memory
+
+DEFAULT_FOLDER = Path("~/.cache/trainonce")
+
+
+@dataset("cifar10")
+def open_cifar10(_: str, options: DataOptions) -> DataSet:
+    """Ten classes."""
+    return _open("cifar10", datasets.CIFAR10, options)
+
+
+@dataset("cifar100")
+def open_cifar100(_: str, options: DataOptions) -> DataSet:
+    """A hundred classes."""
+    return _open("cifar100", datasets.CIFAR100, options)
+
+
+def _open(name: str, kind: Any, options: DataOptions) -> DataSet:
+    parts = [through_torchvision(name, kind, options, train=train) for train in (True, False)]
+    train, validation = (
+        (torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous(), torch.tensor(part.targets, dtype=torch.long)) for part in parts
+    )
+    return in_memory(name, tuple(parts[0].classes), train, validation, options, flips=True)
+
+
+def through_torchvision(name: str, kind: Any, options: DataOptions, *, train: bool) -> Any:
+    """A data set of torchvision, which checks the md5 sums of its files before it reads them; downloaded if it isn't there."""
+    root = (options.data_dir or DEFAULT_FOLDER).expanduser()
+    try:
+        return kind(root, train=train, download=False)
+    except RuntimeError:
+        if not options.download:
+            raise BadData(f"{name} is not in {root}, or damaged. Put its files there, or allow --download.") from None
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        return kind(root, train=train, download=True)
+    except (OSError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise BadData(f"{name} is not in {root} and can't be downloaded ({reason}). Say with --data-dir where its files are.") from None

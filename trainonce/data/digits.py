@@ -1,0 +1,32 @@
+"""scikit-learn's digits: 1797 handwritten digits of 8x8 pixels that are part of the package, so nothing is downloaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from sklearn.datasets import load_digits
+
+from trainonce.data.catalogue import DataOptions, DataSet, dataset
+from trainonce.data.resizing import in_memory
+
+NUM_VALIDATION = 360
+
+
+@dataset("digits")
+def open_digits(_: str, options: DataOptions) -> DataSet:
+    """1437 samples to train and 360 to validate: the first and the last in scikit-learn's order, as in its own examples."""
+    found: Any = load_digits()
+    # Sixteen grey levels become 256; grey becomes three equal colours, as for image files.
+    images_NHW = torch.from_numpy(found.images * (255 / 16)).round().to(torch.uint8)
+    images_NCHW = images_NHW.unsqueeze(1).expand(-1, 3, -1, -1).contiguous()
+    labels_N = torch.from_numpy(found.target).long()
+    train, validation = slice(0, len(labels_N) - NUM_VALIDATION), slice(len(labels_N) - NUM_VALIDATION, None)
+    return in_memory(
+        "digits",
+        tuple(str(digit) for digit in range(10)),
+        (images_NCHW[train], labels_N[train]),
+        (images_NCHW[validation], labels_N[validation]),
+        options,
+        flips=False,
+    )

@@ -1,0 +1,104 @@
+"""Files for other programs: takes a model and samples, writes ONNX, a torch.export program or an artefact, each compared with the model."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainonce.artifact import load, save
+from trainonce.training.samples import Samples
+
+LARGEST_DIFFERENCE = 1e-3
+"""Relative to the largest score; ONNX Runtime sums in another order."""
+
+
+class BadExport(ValueError):
+    """A file that does not compute what the model does, or can't be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A file that was compared with the model."""
+
+    path: Path
+    num_samples: int
+    largest_difference: float
+    """Between any two scores, relative to the largest score."""
+
+
+def export_onnx(model: nn.Module, samples: Samples, path: Path) -> Exported:
+    """An ONNX file for any batch size, run by ONNX Runtime on every sample."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise BadExport("ONNX needs packages that are not installed. Install them with: pip install 'trainonce[export]'") from None
+    example = _first_inputs(samples)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            torch.onnx.export(
+                model.eval(),
+                (example,),
+                str(path),
+                input_names=["images"],
+                output_names=["scores"],
+                dynamo=True,
+                dynamic_shapes=({0: torch.export.Dim("batch")},),
+                external_data=False,
+                verbose=False,
+            )
+        except Exception as error:
+            raise BadExport(f"torch can't export this model ({' '.join(str(error).split())[:200]}). Try --format pt2.") from error
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return _compared(model, samples, path, lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0]))
+
+
+def export_program(model: nn.Module, samples: Samples, path: Path) -> Exported:
+    """A `torch.export` program for any batch size. It is compared before it is written: reading such a file can run code."""
+    try:
+        program = torch.export.export(model.eval(), (_first_inputs(samples),), dynamic_shapes=({0: torch.export.Dim("batch")},))
+        found = _compared(model, samples, path, program.module())
+        torch.export.save(program, path)
+    except BadExport:
+        raise
+    except Exception as error:
+        raise BadExport(f"torch can't export this model ({' '.join(str(error).split())[:200]}).") from error
+    return found
+
+
+def export_artifact(model: nn.Module, samples: Samples, path: Path, *, build: Callable[[], nn.Module]) -> Exported:
+    """The folder that `trainonce.load` reads, loaded onto a freshly built model."""
+    save(model, path)
+    return _compared(model, samples, path, load(path, into=build()).eval())
+
+
+def _first_inputs(samples: Samples) -> Tensor:
+    # Two samples: a batch of one would be taken for a constant.
+    inputs, _ = next(iter(samples.batches([(torch.arange(2), 0)])))
+    return inputs
+
+
+@torch.no_grad()
+def _compared(model: nn.Module, samples: Samples, path: Path, run: Callable[[Tensor], Any]) -> Exported:
+    num_samples, difference, scale = 0, 0.0, 1e-12
+    model.eval()
+    for inputs, _ in samples.batches((piece, 0) for piece in torch.arange(len(samples)).split(64)):
+        wanted, found = model(inputs), run(inputs)
+        if not torch.equal(wanted.argmax(dim=1), found.argmax(dim=1)):
+            gap = wanted.topk(2, dim=1).values.diff(dim=1).abs()
+            differs = wanted.argmax(dim=1) != found.argmax(dim=1)
+            # Two classes with the same score may change places.
+            if float(gap[differs].max()) > LARGEST_DIFFERENCE * float(wanted.abs().max()):
+                raise BadExport(f"{path} gives another class for a validation sample. Report this, with the model's name.")
+        num_samples += len(inputs)
+        difference = max(difference, float((wanted - found).abs().max()))
+        scale = max(scale, float(wanted.abs().max()))
+    if difference > LARGEST_DIFFERENCE * scale:
+        raise BadExport(f"{path} differs from the model by {difference / scale:.1e}, relative to its scores. Report this.")
+    return Exported(path=path, num_samples=num_samples, largest_difference=difference / scale)

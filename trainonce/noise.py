@@ -1,0 +1,50 @@
+"""Random numbers that belong to a sample: takes sample numbers and a seed, gives the same numbers whoever reads the sample.
+
+A generator's numbers depend on what was drawn before, so that a resumed run, or one on more processes, would augment otherwise.
+Here every number is a hash of (seed, sample, column).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_MASK = (1 << 64) - 1
+
+
+def mix(*numbers: int) -> int:
+    """One number from 0 to 2^63 - 1 that depends on all of these and on their order."""
+    state = 0
+    for number in numbers:
+        state = _finalise((state * 0x9E3779B97F4A7C15 + number + 0x9E3779B97F4A7C15) & _MASK)
+    return state >> 1
+
+
+def uniform(samples_N: Tensor, seed: int, num_columns: int) -> Tensor:
+    """Numbers in [0, 1), one row per sample; equal samples have equal rows, whatever stands beside them.
+
+    This is the finaliser of splitmix64 on sample * num_columns + column. Shapes: N samples, K columns.
+    """
+    columns_K = torch.arange(num_columns, dtype=torch.long)
+    state_NK = samples_N.long().unsqueeze(1) * num_columns + columns_K
+    state_NK = state_NK * _signed(0x9E3779B97F4A7C15) + _signed(mix(seed))
+    state_NK = (state_NK ^ _shift(state_NK, 30)) * _signed(0xBF58476D1CE4E5B9)
+    state_NK = (state_NK ^ _shift(state_NK, 27)) * _signed(0x94D049BB133111EB)
+    state_NK = state_NK ^ _shift(state_NK, 31)
+    # 53 bits are what a float64 holds.
+    return _shift(state_NK, 11).double() * 2.0**-53
+
+
+def _finalise(state: int) -> int:
+    state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
+    return state ^ (state >> 31)
+
+
+def _shift(state: Tensor, bits: int) -> Tensor:
+    """A shift to the right that brings zeros in, not the sign."""
+    return (state >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >= 1 << 63 else number

@@ -1,0 +1,1 @@
+"""Whole runs by name: takes `cifar10.resnet56`, gives its model, data, optimizer, schedule and budget as plain data."""

@@ -1,0 +1,44 @@
+"""Recipes by name: takes a name, gives the run that a function has registered under it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from difflib import get_close_matches
+
+from trainonce.recipes.run import Run
+from trainonce.training.limits import BadSetting
+
+_RECIPES: dict[str, Callable[[], Run]] = {}
+_MODULES = ("demo", "paper")
+
+
+def recipe(name: str) -> Callable[[Callable[[], Run]], Callable[[], Run]]:
+    """Register a function that returns a run; a name can be used once."""
+
+    def register(function: Callable[[], Run]) -> Callable[[], Run]:
+        if name in _RECIPES:
+            raise ValueError(f"there is a recipe {name!r} already. Choose another name.")
+        _RECIPES[name] = function
+        return function
+
+    return register
+
+
+def recipe_names() -> tuple[str, ...]:
+    """Every name that `find_recipe` knows."""
+    for module in _MODULES:
+        importlib.import_module(f"trainonce.recipes.{module}")
+    return tuple(sorted(_RECIPES))
+
+
+def find_recipe(name: str) -> Run:
+    """The run of that name.
+
+    find_recipe("cifar10.resnet56").keep_flops
+    """
+    if name not in recipe_names():
+        near = get_close_matches(name, recipe_names(), n=3, cutoff=0.5)
+        advice = f"Near to it: {', '.join(near)}." if near else f"There are {', '.join(recipe_names())}."
+        raise BadSetting(f"there is no recipe {name!r}. {advice}")
+    return _RECIPES[name]()

@@ -1,0 +1,122 @@
+"""The runs of the paper's two result tables: each row with its optimizer, schedule, epochs and budget.
+
+The paper's p is a share of the FLOPs that its gates reach. `keep_flops` is a share of the whole model, so what the gates don't
+reach (stem, projections of shortcuts, classifier; for MobileNetV2 also the first block and the last convolution) counts as kept:
+
+    keep_flops = (fixed + p * (total - fixed)) / total
+
+For ResNet-50, p = 0.193:  (479.7 + 0.193 * (4089.2 - 479.7)) / 4089.2 = 0.288, so 71.2 % are removed; the paper says 71.0 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from trainonce.recipes.catalogue import recipe
+from trainonce.recipes.run import Run
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One row of a result table of the paper."""
+
+    recipe: str
+    model: str
+    data: str
+    p: float
+    """The paper's share of the FLOPs that its gates reach."""
+
+    fixed_layers: tuple[str, ...]
+    """Patterns of the layers that the gates don't reach."""
+
+    fixed_macs: int
+    total_macs: int
+    removed_by_paper: float
+    """Percent of the FLOPs."""
+
+    baseline_top1: float
+    pruned_top1: float
+
+    @property
+    def keep_flops(self) -> float:
+        """The paper's p as a share of the whole model."""
+        return round((self.fixed_macs + self.p * (self.total_macs - self.fixed_macs)) / self.total_macs, 4)
+
+
+_THIN = {"fixed_layers": ("conv1", "fc"), "fixed_macs": 443_008, "total_macs": 125_485_696}
+_SMALL_18 = {"fixed_layers": ("conv1", "*.shortcut.0", "fc"), "fixed_macs": 8_066_048, "total_macs": 555_422_720}
+_SMALL_18_100 = {**_SMALL_18, "fixed_macs": 8_112_128, "total_macs": 555_468_800}
+_SMALL_34_100 = {**_SMALL_18, "fixed_macs": 8_112_128, "total_macs": 1_159_448_576}
+_MOBILE = {"fixed_layers": ("stem.*", "blocks.0.*", "head.*", "fc"), "fixed_macs": 8_270_336, "total_macs": 87_976_448}
+_LARGE_34 = {"fixed_layers": ("conv1", "*.downsample.0", "fc"), "fixed_macs": 137_793_536, "total_macs": 3_663_761_408}
+_LARGE_50 = {"fixed_layers": ("conv1", "*.downsample.0", "fc"), "fixed_macs": 479_723_520, "total_macs": 4_089_184_256}
+_LARGE_MOBILE = {
+    "fixed_layers": ("features.0.*", "features.1.*", "features.18.*", "classifier.*"),
+    "fixed_macs": 42_223_616,
+    "total_macs": 300_774_272,
+}
+
+
+def _row(name: str, model: str, counts: dict, p: float, removed: float, baseline: float, pruned: float) -> Row:
+    data = name.partition(".")[0]
+    return Row(recipe=name, model=model, data=data, p=p, removed_by_paper=removed, baseline_top1=baseline, pruned_top1=pruned, **counts)
+
+
+ROWS = (
+    _row("cifar10.resnet18", "cifar:resnet18", _SMALL_18, 0.1908, 79.8, 94.41, 94.51),
+    _row("cifar10.resnet56", "cifar:resnet56", _THIN, 0.45, 55.0, 93.50, 93.74),
+    _row("cifar10.resnet56-65", "cifar:resnet56", _THIN, 0.35, 65.3, 93.50, 93.48),
+    _row("cifar10.mobilenet_v2", "cifar:mobilenet_v2", _MOBILE, 0.49, 45.8, 94.45, 94.78),
+    _row("cifar100.resnet18", "cifar:resnet18", _SMALL_18_100, 0.5952, 40.1, 77.95, 76.79),
+    _row("cifar100.resnet34", "cifar:resnet34", _SMALL_34_100, 0.5020, 49.5, 78.43, 78.54),
+    _row("imagenet.resnet34", "torchvision:resnet34", _LARGE_34, 0.54, 44.1, 73.31, 72.92),
+    _row("imagenet.resnet50", "torchvision:resnet50", _LARGE_50, 0.37, 55.2, 76.13, 76.59),
+    _row("imagenet.resnet50-62", "torchvision:resnet50", _LARGE_50, 0.296, 61.7, 76.13, 76.07),
+    _row("imagenet.resnet50-71", "torchvision:resnet50", _LARGE_50, 0.193, 71.0, 76.13, 74.77),
+    _row("imagenet.mobilenet_v2", "torchvision:mobilenet_v2", _LARGE_MOBILE, 0.6578, 30.1, 71.88, 72.02),
+)
+
+
+def cifar_run(row: Row) -> Run:
+    """The supplement's CIFAR training: 300 epochs of SGD, 0.1, momentum 0.9, weight decay 1e-4. A cosine is ours: it names no decay."""
+    return Run(model=row.model, data=row.data, keep_flops=row.keep_flops, epochs=300, batch_size=128, lr=0.1, weight_decay=1e-4)
+
+
+def imagenet_resnet_run(row: Row) -> Run:
+    """240 epochs at 0.1 per 256 images; five epochs of warm-up, a cosine and smoothed labels are those of the public code."""
+    return Run(
+        model=row.model,
+        data=row.data,
+        keep_flops=row.keep_flops,
+        epochs=240,
+        batch_size=256,
+        lr=0.1,
+        weight_decay=1e-4,
+        warmup_epochs=5.0,
+        smoothing=0.1,
+        workers=8,
+    )
+
+
+def imagenet_mobilenet_run(row: Row) -> Run:
+    """300 epochs, a cosine from 0.05, weight decay 4e-5: the supplement's."""
+    return Run(model=row.model, data=row.data, keep_flops=row.keep_flops, epochs=300, batch_size=256, lr=0.05, weight_decay=4e-5, workers=8)
+
+
+def run_of(row: Row) -> Run:
+    """The run that a row of the paper is from, with the paper's phases."""
+    if row.data != "imagenet":
+        run = cifar_run(row)
+    else:
+        run = imagenet_mobilenet_run(row) if "mobilenet" in row.model else imagenet_resnet_run(row)
+    return replace(run, search_from=0.10, shrink_from=0.20, settle_from=0.50)
+
+
+def _register(row: Row) -> None:
+    function: Callable[[], Run] = lambda: run_of(row)  # noqa: E731 - one function per row
+    recipe(row.recipe)(function)
+
+
+for _found in ROWS:
+    _register(_found)

@@ -1,0 +1,130 @@
+"""A run as plain data, and the run itself: takes names of a model and of data with all settings, gives what `fit` gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainonce.data.augmentation import POLICIES
+from trainonce.data.catalogue import BadData, DataOptions, DataSet, check_source, open_data
+from trainonce.report.live import View
+from trainonce.training.fitting import fit
+from trainonce.training.limits import BadSetting, limits_of, setting, shorten
+from trainonce.training.outcome import Result
+from trainonce.training.settings import Settings, as_plain
+from trainonce.zoo.sources import Build, UnknownModel, build, check_name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run(Settings):
+    """Everything that a run is; equal runs give equal bits on equal machines."""
+
+    model: str = setting("cifar:resnet20", "model: cifar:NAME, torchvision:NAME, timm:NAME or module.path:function", str)
+    data: str = setting("digits", "data: digits, cifar10, cifar100, fashion_mnist, imagenet or folder:PATH", str)
+    data_dir: str | None = setting(None, "where the data's files are, or are downloaded to", str)
+    download: bool = setting(True, "download data that is not there", bool)
+    pretrained: bool = setting(False, "start from the library's trained weights", bool)
+    num_classes: int | None = setting(None, "classes of the model, if other than the data's", int, at_least=2, at_most=1_000_000)
+    img_size: int | None = setting(None, "height and width of the images, if other than the data's own", int, at_least=4, at_most=4096)
+    augment: str = setting("standard", "how training images are changed", str, choices=POLICIES)
+    workers: int = setting(2, "processes that read image files; images in memory need none", int, at_least=0, at_most=1024)
+    max_bad_images: int = setting(10, "broken image files that are skipped before the run stops", int, at_least=0)
+
+    @property
+    def data_options(self) -> DataOptions:
+        """How the data is opened."""
+        return DataOptions(
+            data_dir=None if self.data_dir is None else Path(self.data_dir),
+            image_size=self.img_size,
+            augment=self.augment,
+            num_workers=self.workers,
+            seed=self.seed,
+            download=self.download,
+            max_bad_images=self.max_bad_images,
+        )
+
+
+def run_from(values: Mapping[str, Any], start: Run) -> Run:
+    """`start` with other values, as a YAML file or a command line gives them; unknown names are refused with the nearest one."""
+    limits = limits_of(Run)
+    changes: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in limits:
+            near = get_close_matches(name, limits, n=1, cutoff=0.5)
+            advice = f"Near to it: {near[0]}." if near else "trainonce train --help shows all."
+            raise BadSetting(f"there is no setting {shorten(name)}. {advice}")
+        found = limits[name]
+        if found.several and isinstance(value, list | tuple):
+            changes[name] = tuple(_as_kind(item, found.kind) for item in value)
+        else:
+            changes[name] = _as_kind(value, found.kind)
+    return replace(start, **changes)
+
+
+def scale_epochs(run: Run, epochs: int) -> Run:
+    """The run with another number of epochs, and every point of its schedule at the same share of it."""
+    ratio = epochs / run.epochs
+    return replace(
+        run,
+        epochs=epochs,
+        warmup_epochs=round(run.warmup_epochs * ratio, 6),
+        decay_epochs=tuple(round(point * ratio, 6) for point in run.decay_epochs),
+    )
+
+
+def check_run(run: Run) -> None:
+    """Raise what is wrong with the names of model and data; nothing is loaded."""
+    check_name(run.model)
+    check_source(run.data, run.data_options)
+
+
+def open_run_data(run: Run) -> DataSet:
+    """The data of a run."""
+    return open_data(run.data, run.data_options)
+
+
+def build_run_model(run: Run, data: DataSet) -> nn.Module:
+    """The model of a run with the weights it starts from, which its seed decides."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(run.seed)
+        wanted = Build(num_classes=run.num_classes or data.num_classes, image_size=data.image_size, pretrained=run.pretrained)
+        model = build(run.model, wanted=wanted).model
+    _check_output(run, model, data)
+    return model
+
+
+def train(run: Run, *, out: Path | None, resume: bool, view: View | None) -> Result:
+    """Do the run."""
+    check_run(run)
+    data = open_run_data(run)
+    model = build_run_model(run, data)
+    return fit(model, data, settings=run, out=out, resume=resume, config=as_plain(run), view=view)
+
+
+@torch.no_grad()
+def _check_output(run: Run, model: nn.Module, data: DataSet) -> None:
+    image = torch.zeros(2, 3, data.image_size, data.image_size)
+    try:
+        output = model.eval()(image)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+        raise UnknownModel(
+            f"{run.model} can't take images of {data.image_size} pixels ({reason}). Give another --img-size, or another model."
+        ) from None
+    found = output[0] if isinstance(output, tuple) else getattr(output, "logits", output)
+    if not isinstance(found, torch.Tensor) or found.dim() != 2 or found.shape[1] < data.num_classes:
+        shape = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
+        raise BadData(
+            f"{run.model} gives {shape} for two images, and {run.data} has {data.num_classes} classes. Give a classifier for them."
+        )
+
+
+def _as_kind(value: Any, kind: type) -> Any:
+    """Whole numbers for floats, so that 1 and 1.0 are the same setting."""
+    return float(value) if kind is float and isinstance(value, int) and not isinstance(value, bool) else value

@@ -1,0 +1,138 @@
+"""Curves as SVG: takes series of numbers over epochs, gives a picture whose colours follow the page's light or dark theme."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+WIDTH, HEIGHT = 420, 230
+LEFT, RIGHT, TOP, BOTTOM = 40, 12, 24, 30
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One curve; None is a gap."""
+
+    label: str
+    values: Sequence[float | None]
+    style: str
+    """A class of the page's style sheet that gives the colour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A phase of the run, in epochs."""
+
+    phase: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A horizontal line to compare with, such as the budget."""
+
+    label: str
+    value: float
+
+
+def line_chart(title: str, series: Sequence[Series], spans: Sequence[Span], *, levels: Sequence[Level] = (), unit: str = "") -> Markup:
+    """Curves over epochs with the phases shaded; empty if there is nothing to draw."""
+    epochs = max((len(one.values) for one in series), default=0)
+    known = _worth_showing(series, epochs) + [level.value for level in levels]
+    if len(known) == len(levels):
+        return Markup("")
+    low, high, ticks = nice_range(min(known), max(known))
+
+    def x(epoch: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * (epoch - 1) / max(1, epochs - 1)
+
+    def y(value: float) -> float:
+        return TOP + (HEIGHT - TOP - BOTTOM) * (high - min(high, max(low, value))) / (high - low)
+
+    parts = [Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(WIDTH, HEIGHT, title)]
+    parts += _shades(spans, epochs, x)
+    parts += _axes(ticks, y, epochs, x, unit)
+    for level in levels:
+        parts.append(
+            Markup('<line class="level" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(LEFT, WIDTH - RIGHT, *[y(level.value)] * 2)
+        )
+        parts.append(
+            Markup('<text class="tick" x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
+                WIDTH - RIGHT - 3, y(level.value) + 12, level.label
+            )
+        )
+    for one in series:
+        parts.append(_curve(one, x, y, unit))
+    parts.append(Markup("</svg>"))
+    legend = Markup("").join(Markup('<span class="key {}">{}</span>').format(one.style, one.label) for one in series)
+    return Markup('<figure><figcaption>{}<span class="keys">{}</span></figcaption>{}</figure>').format(
+        title, legend if len(series) > 1 else "", Markup("").join(parts)
+    )
+
+
+def _worth_showing(series: Sequence[Series], epochs: int) -> list[float]:
+    """The values that the range must hold: of a long run, those after its wild first tenth, if there are any."""
+    found = [(epoch, value) for one in series for epoch, value in enumerate(one.values) if value is not None and math.isfinite(value)]
+    later = [value for epoch, value in found if epoch >= epochs / 10]
+    return later if len(later) > 2 else [value for _, value in found]
+
+
+def nice_range(low: float, high: float) -> tuple[float, float, list[float]]:
+    """A range with round ends that holds both numbers, and four to seven round numbers in it."""
+    if high - low < 1e-12:
+        low, high = low - (abs(low) * 0.1 or 1), high + (abs(high) * 0.1 or 1)
+    raw = (high - low) / 4
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return first * step, last * step, [index * step for index in range(first, last + 1)]
+
+
+def _shades(spans: Sequence[Span], epochs: int, x) -> list[Markup]:
+    parts = []
+    for span in spans:
+        left, right = max(x(1), x(span.start)), min(x(epochs), x(span.end))
+        if right <= left:
+            continue
+        parts.append(
+            Markup('<rect class="phase {}" x="{:.1f}" y="{}" width="{:.1f}" height="{}"><title>{}</title></rect>').format(
+                span.phase, left, TOP, right - left, HEIGHT - TOP - BOTTOM, span.phase
+            )
+        )
+        if right - left > 9 * len(span.phase) * 0.62:
+            parts.append(Markup('<text class="phase-name" x="{:.1f}" y="{}">{}</text>').format((left + right) / 2, TOP - 6, span.phase))
+    return parts
+
+
+def _axes(ticks: Sequence[float], y, epochs: int, x, unit: str) -> list[Markup]:
+    parts = []
+    for tick in ticks:
+        parts.append(Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(LEFT, WIDTH - RIGHT, y(tick), y(tick)))
+        parts.append(
+            Markup('<text class="tick" x="{}" y="{:.1f}" text-anchor="end">{:g}{}</text>').format(
+                LEFT - 6, y(tick) + 3.5, round(tick, 10), unit
+            )
+        )
+    _, _, marks = nice_range(1, max(2, epochs))
+    for mark in sorted({1, epochs, *(int(mark) for mark in marks if 1 < mark < epochs * 0.95 and mark == int(mark))}):
+        parts.append(
+            Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(x(mark), HEIGHT - BOTTOM + 14, mark)
+        )
+    parts.append(Markup('<text class="tick" x="{}" y="{}" text-anchor="end">epoch</text>').format(WIDTH - RIGHT, HEIGHT - 3))
+    return parts
+
+
+def _curve(one: Series, x, y, unit: str) -> Markup:
+    points = [(epoch, value) for epoch, value in enumerate(one.values, start=1) if value is not None and math.isfinite(value)]
+    if not points:
+        return Markup("")
+    path = " ".join(f"{'M' if index == 0 else 'L'}{x(epoch):.1f} {y(value):.1f}" for index, (epoch, value) in enumerate(points))
+    last_epoch, last = points[-1]
+    dot = Markup('<circle class="dot {}" cx="{:.1f}" cy="{:.1f}" r="3"><title>{}</title></circle>').format(
+        one.style, x(last_epoch), y(last), f"{one.label}, epoch {last_epoch}: {last:.4g}{unit}"
+    )
+    return Markup('<path class="curve {}" d="{}"><title>{}</title></path>{}').format(one.style, path, escape(one.label), dot)

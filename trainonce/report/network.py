@@ -1,0 +1,96 @@
+"""The network as a picture: takes what stays of every layer, gives one bar code per layer and a heat map over epochs, as SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+BAR_WIDTH, BAR_HEIGHT = 600, 14
+CELL_LIMIT = 120
+"""Epochs that a heat map shows; longer runs are thinned out."""
+
+
+def layer_rows(layers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """For each layer that may be cut its name, its counts and its bar code; wider layers have longer bars."""
+    shown = [layer for layer in layers if layer["kept_because"] is None]
+    widest = max((layer["total"] * layer["width"] for layer in shown), default=1)
+    return [
+        {
+            "name": layer["name"] or "(model)",
+            "alive": layer["alive"],
+            "total": layer["total"],
+            "width": layer["width"],
+            "percent": round(100 * layer["alive"] / layer["total"]),
+            "bar": bar_code(layer, widest),
+        }
+        for layer in shown
+    ]
+
+
+def bar_code(layer: Mapping[str, Any], widest: int) -> Markup:
+    """One stripe per channel, in the model's order: full where it stays, hollow where it went."""
+    total = layer["total"]
+    # The square root keeps narrow layers readable beside wide ones.
+    length = BAR_WIDTH * max(0.08, (total * layer["width"] / widest) ** 0.5)
+    kept = set(range(total) if layer["kept"] is None else layer["kept"])
+    parts = [
+        Markup('<svg class="code" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{} of {} channels">').format(
+            BAR_WIDTH, BAR_HEIGHT, layer["alive"], total
+        ),
+        Markup('<rect class="gone" width="{:.1f}" height="{}"/>').format(length, BAR_HEIGHT),
+    ]
+    gap = 0.6 if length / total > 3 else 0.0
+    for start, count in _runs(kept, total, merge=not gap):
+        parts.append(
+            Markup('<rect class="stays" x="{:.2f}" width="{:.2f}" height="{}"/>').format(
+                length * start / total, max(0.3, length * count / total - gap), BAR_HEIGHT
+            )
+        )
+    return Markup("").join([*parts, Markup("</svg>")])
+
+
+def heat_map(history: Sequence[Mapping[str, Any]]) -> Markup:
+    """Rows are layers, columns epochs; the darker a cell, the more of the layer the masks keep then."""
+    records = [record for record in history if record.get("alive")]
+    if not records:
+        return Markup("")
+    stride = -(-len(records) // CELL_LIMIT)
+    records = [*records[::stride]]
+    names = list(records[0]["alive"])
+    row_height, label_width = 12, 0
+    cell_width = BAR_WIDTH / len(records)
+    parts = [
+        Markup('<svg class="heat" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="masks over epochs">').format(
+            BAR_WIDTH + label_width, row_height * len(names)
+        )
+    ]
+    for row, name in enumerate(names):
+        for column, record in enumerate(records):
+            alive, total = record["alive"].get(name, (0, 1))
+            parts.append(
+                Markup('<rect x="{:.2f}" y="{}" width="{:.2f}" height="{}" fill-opacity="{:.2f}"><title>{}</title></rect>').format(
+                    column * cell_width,
+                    row * row_height,
+                    cell_width + 0.2,
+                    row_height - 1,
+                    alive / total,
+                    f"{name}: {alive} of {total} in epoch {record['epoch']}",
+                )
+            )
+    return Markup("").join([*parts, Markup("</svg>")])
+
+
+def _runs(kept: set[int], total: int, *, merge: bool) -> list[tuple[int, int]]:
+    """Stretches of channels that stay, as start and length; single channels unless they are to be merged."""
+    if not merge:
+        return [(channel, 1) for channel in sorted(kept)]
+    runs: list[tuple[int, int]] = []
+    for channel in range(total):
+        if channel in kept:
+            if runs and sum(runs[-1]) == channel:
+                runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+            else:
+                runs.append((channel, 1))
+    return runs

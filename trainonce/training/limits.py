@@ -1,0 +1,92 @@
+"""What a setting may be: takes a dataclass whose fields carry their limits, refuses a wrong value with its key and its range."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
+
+
+class BadSetting(ValueError):
+    """A setting outside its range, or two that contradict each other."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What one setting is for, and which values it takes."""
+
+    help: str
+    kind: type
+    optional: bool = False
+    """Whether None is a value."""
+
+    several: bool = False
+    """Whether it is a list of such values."""
+
+    above: float | None = None
+    at_least: float | None = None
+    below: float | None = None
+    at_most: float | None = None
+    choices: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        """The range in words, such as `a number above 0 and at most 1`."""
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        noun = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}[self.kind]
+        bounds = [
+            f"{word} {bound:g}"
+            for word, bound in (("above", self.above), ("at least", self.at_least), ("below", self.below), ("at most", self.at_most))
+            if bound is not None
+        ]
+        words = " ".join([noun, " and ".join(bounds)]).strip()
+        if self.several:
+            words = f"a list, each {words}"
+        return f"{words}, or nothing" if self.optional else words
+
+    def allows(self, value: Any) -> bool:
+        """Whether one value is of the right kind and inside the bounds."""
+        if self.kind is bool or isinstance(value, bool):
+            return self.kind is bool and isinstance(value, bool)
+        if self.kind is str:
+            return isinstance(value, str) and (not self.choices or value in self.choices)
+        if not isinstance(value, int if self.kind is int else int | float) or not math.isfinite(value):
+            return False
+        return not (
+            (self.above is not None and value <= self.above)
+            or (self.at_least is not None and value < self.at_least)
+            or (self.below is not None and value >= self.below)
+            or (self.at_most is not None and value > self.at_most)
+        )
+
+
+def setting(default: Any, help: str, kind: type, **limits: Any) -> Any:
+    """A field of a settings dataclass, with its limits."""
+    return field(default=default, metadata={"limits": Limits(help=help, kind=kind, optional=default is None, **limits)})
+
+
+def limits_of(settings: Any) -> dict[str, Limits]:
+    """The limits of every field that has some; takes a settings class or an instance."""
+    return {found.name: found.metadata["limits"] for found in fields(settings) if "limits" in found.metadata}
+
+
+def defaults_of(settings: type) -> dict[str, Any]:
+    """The value that each field has when nothing is said."""
+    return {found.name: found.default for found in fields(settings) if found.default is not MISSING}
+
+
+def check_fields(settings: Any) -> None:
+    """Raise BadSetting for the first field whose value is not allowed."""
+    for name, limits in limits_of(settings).items():
+        value = getattr(settings, name)
+        if value is None and limits.optional:
+            continue
+        right = isinstance(value, tuple) and all(limits.allows(item) for item in value) if limits.several else limits.allows(value)
+        if not right:
+            raise BadSetting(f"{name} must be {limits.describe()}, got {shorten(value)}.")
+
+
+def shorten(value: Any) -> str:
+    """A value as an error shows it: in one line, and not longer than it helps."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,124 @@
+"""Several processes that train together: takes torchrun's environment, gives rank, size and the few words they exchange."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from trainonce.training.limits import BadSetting
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """Which of how many processes this one is."""
+
+    rank: int = 0
+    world_size: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes files and talks to the user."""
+        return self.rank == 0
+
+    def any_true(self, flags: list[bool]) -> list[bool]:
+        """For each flag, whether it is set on any process; all processes get the same answer."""
+        if self.world_size == 1:
+            return flags
+        shared = torch.tensor([float(flag) for flag in flags], device=_exchange_device())
+        dist.all_reduce(shared, op=dist.ReduceOp.MAX)
+        return [bool(flag) for flag in shared.tolist()]
+
+    def summed(self, numbers: list[float]) -> list[float]:
+        """Each number added over all processes."""
+        if self.world_size == 1:
+            return numbers
+        shared = torch.tensor(numbers, dtype=torch.double, device=_exchange_device())
+        dist.all_reduce(shared)
+        return shared.tolist()
+
+    def from_first(self, number: int) -> int:
+        """The number that the first process has."""
+        if self.world_size == 1:
+            return number
+        shared = torch.tensor([number], dtype=torch.long, device=_exchange_device())
+        dist.broadcast(shared, src=0)
+        return int(shared)
+
+    def wait(self) -> None:
+        """Until all processes are here."""
+        if self.world_size > 1:
+            self.any_true([False])
+
+    def agree_on_weights(self, model: nn.Module) -> None:
+        """Give all processes the parameters and buffers of the first."""
+        if self.world_size > 1:
+            for parameter in model.parameters():
+                dist.broadcast(parameter.data, src=0)
+        self.agree_on_buffers(model)
+
+    def agree_on_buffers(self, model: nn.Module) -> None:
+        """Give all processes the buffers of the first, as the next forward pass of DistributedDataParallel would."""
+        if self.world_size > 1:
+            for buffer in model.buffers():
+                dist.broadcast(buffer, src=0)
+
+
+@contextmanager
+def joined(device: torch.device) -> Iterator[Processes]:
+    """The processes that torchrun started, joined for as long as this lasts; this one alone if there was no torchrun."""
+    if dist.is_available() and dist.is_initialized():
+        yield Processes(dist.get_rank(), dist.get_world_size())
+        return
+    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+        yield Processes()
+        return
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield Processes(dist.get_rank(), dist.get_world_size())
+    finally:
+        dist.destroy_process_group()
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of that name, `auto` being the best there is; each process of torchrun gets a GPU of its own."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise BadSetting(f"device must be auto, cpu, cuda, cuda:NUMBER or mps, got {name!r}.") from None
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise BadSetting(f"device must be auto, cpu, cuda, cuda:NUMBER or mps, got {name!r}.")
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise BadSetting("device is cuda, and torch sees no GPU here. Take cpu, or install a torch that knows the GPU.")
+        if device.index is None:
+            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        if device.index >= torch.cuda.device_count():
+            raise BadSetting(f"device is {device}, and there are {torch.cuda.device_count()} GPUs here. Count from 0.")
+        torch.cuda.set_device(device)
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise BadSetting("device is mps, and torch sees none here. Take cpu.")
+    return device
+
+
+def _exchange_device() -> torch.device:
+    return torch.device("cuda") if dist.get_backend() == "nccl" else torch.device("cpu")
+
+
+def moved(data: object, device: torch.device, layout: torch.memory_format = torch.contiguous_format) -> object:
+    """Tensors, and tensors in tuples, lists and dicts, on the device; images in the memory layout."""
+    if isinstance(data, Tensor):
+        data = data.to(device, non_blocking=True)
+        return data.contiguous(memory_format=layout) if data.dim() == 4 else data
+    if isinstance(data, tuple | list):
+        return type(data)(moved(item, device, layout) for item in data)
+    if isinstance(data, dict):
+        return {key: moved(item, device, layout) for key, item in data.items()}
+    return data

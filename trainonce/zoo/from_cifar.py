@@ -1,0 +1,39 @@
+"""The paper's models for small images: takes a name such as `resnet56`, gives the model and an image of 32 pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import nn
+
+from trainonce.zoo.inputs import draw_image
+from trainonce.zoo.inverted import MobileNetV2
+from trainonce.zoo.residual import thin_resnet, wide_resnet
+from trainonce.zoo.sources import Build, Source, UnknownModel, refuse_name
+
+MODELS: dict[str, Callable[[int], nn.Module]] = {
+    "resnet20": lambda num_classes: thin_resnet(20, num_classes),
+    "resnet32": lambda num_classes: thin_resnet(32, num_classes),
+    "resnet44": lambda num_classes: thin_resnet(44, num_classes),
+    "resnet56": lambda num_classes: thin_resnet(56, num_classes),
+    "resnet110": lambda num_classes: thin_resnet(110, num_classes),
+    "resnet18": lambda num_classes: wide_resnet((2, 2, 2, 2), num_classes),
+    "resnet34": lambda num_classes: wide_resnet((3, 4, 6, 3), num_classes),
+    "mobilenet_v2": MobileNetV2,
+}
+
+
+def model_names() -> list[str]:
+    """Every model of this source."""
+    return list(MODELS)
+
+
+def build_model(name: str, wanted: Build) -> Source:
+    """A model for small images with random weights; ten classes unless `wanted` says otherwise."""
+    source = f"cifar:{name}"
+    if name not in MODELS:
+        raise refuse_name(source, MODELS)
+    if wanted.pretrained:
+        raise UnknownModel(f"{source} has no pretrained weights. Leave --pretrained out, or name a model of timm or torchvision.")
+    size = wanted.image_size or 32
+    return Source(name=source, model=MODELS[name](wanted.num_classes or 10).eval(), example=draw_image(1, 3, size, size))

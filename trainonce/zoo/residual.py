@@ -1,0 +1,92 @@
+"""Residual networks for 32-pixel images: takes a depth and a number of classes, gives the models of the CIFAR experiments.
+
+Two families share the name: the thin ones of He et al. (2015), section 4.2 (ResNet-20 to -110, 16 to 64 channels), and ImageNet's
+ResNet-18 and -34 with a stem for small images (64 to 512 channels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class PaddedShortcut(nn.Module):
+    """Every second pixel, and zeros for the channels that are new: He's option A, which has no parameters and costs nothing."""
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
+        super().__init__()
+        self.stride = stride
+        self.num_new = out_channels - in_channels
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        """Shapes: N images, C channels, H rows, W columns."""
+        x_NCHW = x_NCHW[:, :, :: self.stride, :: self.stride]
+        return F.pad(x_NCHW, (0, 0, 0, 0, self.num_new // 2, self.num_new - self.num_new // 2))
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions, added to what came in."""
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int, shortcut: nn.Module) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(in_channels, out_channels, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(out_channels)
+        self.conv2 = nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(out_channels)
+        self.shortcut = shortcut
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The block's output, of the shape that its stride and width give."""
+        inner = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(inner)) + self.shortcut(x))
+
+
+class ResNet(nn.Module):
+    """A stem, stages of basic blocks that halve the picture from the second on, and a classifier on the mean."""
+
+    def __init__(self, *, widths: Sequence[int], num_blocks: Sequence[int], num_classes: int, has_projection: bool) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, widths[0], 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(widths[0])
+        stages: list[nn.Module] = []
+        in_channels = widths[0]
+        for stage, (width, count) in enumerate(zip(widths, num_blocks, strict=True)):
+            blocks: list[nn.Module] = []
+            for block in range(count):
+                stride = 2 if stage > 0 and block == 0 else 1
+                blocks.append(BasicBlock(in_channels, width, stride, _shortcut(in_channels, width, stride, has_projection)))
+                in_channels = width
+            stages.append(nn.Sequential(*blocks))
+        self.stages = nn.Sequential(*stages)
+        self.fc = nn.Linear(in_channels, num_classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, images: Tensor) -> Tensor:
+        """One row of logits per image."""
+        features = self.stages(F.relu(self.bn1(self.conv1(images))))
+        return self.fc(features.mean(dim=(2, 3)))
+
+
+def thin_resnet(depth: int, num_classes: int) -> ResNet:
+    """He's CIFAR ResNet of depth 6n + 2 with option A shortcuts: 125.5 M multiply-adds at depth 56, as pruning papers count."""
+    if depth < 8 or depth % 6 != 2:
+        raise ValueError(f"a thin ResNet has a depth of 6n + 2 (20, 32, 44, 56, 110), got {depth}")
+    num_blocks = (depth - 2) // 6
+    return ResNet(widths=(16, 32, 64), num_blocks=(num_blocks,) * 3, num_classes=num_classes, has_projection=False)
+
+
+def wide_resnet(num_blocks: Sequence[int], num_classes: int) -> ResNet:
+    """ImageNet's ResNet with basic blocks on small images: a 3x3 stem of stride 1, no pooling, projections where the shape changes."""
+    return ResNet(widths=(64, 128, 256, 512), num_blocks=num_blocks, num_classes=num_classes, has_projection=True)
+
+
+def _shortcut(in_channels: int, out_channels: int, stride: int, has_projection: bool) -> nn.Module:
+    if in_channels == out_channels and stride == 1:
+        return nn.Identity()
+    if not has_projection:
+        return PaddedShortcut(in_channels, out_channels, stride)
+    return nn.Sequential(nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=False), nn.BatchNorm2d(out_channels))
