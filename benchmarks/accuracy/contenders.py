@@ -48,6 +48,7 @@ CONTENDERS = {
     "uniform": Entry("policy uniform", "ours", "WithUniform"),
     "torch_pruning": Entry("Torch-Pruning: train, prune, fine-tune, one cosine", "train_prune_tune", "OneCosine", is_peer=True),
     "torch_pruning_early": Entry("Torch-Pruning: the same, pruned at 30 %", "train_prune_tune", "PrunedEarly", is_peer=True),
+    "torch_pruning_global": Entry("Torch-Pruning: the same, layers ranked together", "train_prune_tune", "RankedTogether", is_peer=True),
     "torch_pruning_two": Entry("Torch-Pruning: train, prune, fine-tune, two cosines", "train_prune_tune", "TwoCosines", is_peer=True),
     "torch_pruning_sparse": Entry("Torch-Pruning: group sparsity, prune, fine-tune", "train_prune_tune", "GroupSparsity", is_peer=True),
     "hesso": Entry("only_train_once: HESSO", "hesso", "HessoContender", needs_peer_python=True, is_peer=True),

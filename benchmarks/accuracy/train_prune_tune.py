@@ -13,6 +13,7 @@ class OneCosine(Contender):
     """The learning rate goes on across the cut."""
 
     PRUNE_AT = 0.5
+    RANKS_ALL_LAYERS = False
 
     @property
     def first_epochs(self) -> int:
@@ -34,7 +35,7 @@ class OneCosine(Contender):
         example = self.example[:1]
         target = self.configuration.keep_flops * count_image_macs(self.model, example)
         self.model.eval()
-        step_down_to(magnitude_pruner(self.model, example), self.model, example, target)
+        step_down_to(magnitude_pruner(self.model, example, ranks_all_layers=self.RANKS_ALL_LAYERS), self.model, example, target)
         self.model.train()
         self.optimizer = self.recipe.optimizer(self.model)
 
@@ -55,6 +56,12 @@ class PrunedEarly(OneCosine):
     """Pruned where ours decides."""
 
     PRUNE_AT = 0.3
+
+
+class RankedTogether(OneCosine):
+    """All layers ranked together."""
+
+    RANKS_ALL_LAYERS = True
 
 
 class TwoCosines(OneCosine):

@@ -36,7 +36,7 @@ environment and layout, and its ratio is to that one. Accuracy is another table'
 - *seconds*: the whole training; what is done *once* (attaching, pruning, cutting) is in them, and weighs less in longer runs.
 
 - *ours*: `trainonce.attach(..., keep_flops={keep})`, all else default; the model is cut when the units that go are at zero.
-- *Torch-Pruning*: half of the steps, then pruned to the same FLOPs as its CIFAR benchmark does, then the other half.
+- *Torch-Pruning*: half of the steps, then pruned to the same FLOPs, every layer by the same ratio as in its README, then the other half.
 - *HESSO*: only_train_once, half of its groups to go, pruned from 10 % to 50 % of the run, cut at the end; its time does not depend on
   how much goes, as the model stays whole until then.
 - *first tenth*, *last tenth*: milliseconds of the median step there.
