@@ -1,6 +1,7 @@
 """The recipes are the paper's rows: budgets follow from the counted FLOPs, and schedules scale with the epochs."""
 
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import pytest
 import torch
@@ -57,6 +58,13 @@ def test_scaled_runs_are_the_same_curve(run: Run):
     for share in (0.0, 0.01, 0.2, 0.4, 0.9):
         long_rate = learning_rate(run, int(share * run.epochs * 100), 100)
         assert learning_rate(short, int(share * short.epochs * 1000), 1000) == pytest.approx(long_rate, rel=0.02)
+
+
+def test_the_page_lists_every_row_with_its_arithmetic():
+    page = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text()
+    for row in ROWS:
+        assert f"| {row.keep_flops} | {row.baseline_top1} -> {row.pruned_top1} | `trainonce train {row.recipe}` |" in page
+        assert f"= {row.keep_flops}, so {100 * (1 - row.keep_flops):.1f} % removed | {row.removed_by_paper} % |" in page
 
 
 def test_a_name_is_registered_once():

@@ -64,7 +64,7 @@ WRONG_FLAGS = [
 WRONG_TOGETHER = [
     ["--keep-flops", "0.5", "--keep-params", "0.5"],
     ["--search-from", "0.6"],
-    ["--shrink-from", "0.05"],
+    ["--shrink-from", "0.01"],
     ["--search-from", "0.5", "--shrink-from", "0.5"],
     ["--min-lr", "0.5"],
     ["--warmup-epochs", "100"],
@@ -179,6 +179,16 @@ def test_every_setting_says_what_it_is_for_and_accepts_its_default(name: str):
     assert limits.describe()
     default = getattr(Run(), name)
     assert default is None or (limits.several and default == ()) or limits.allows(default)
+
+
+def test_the_reference_lists_every_setting_with_its_default():
+    page = (Path(__file__).parents[1] / "docs" / "settings.md").read_text()
+    for name, limits in limits_of(Run).items():
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| `--{name.replace('_', '-')}` |")]
+        default = getattr(Run(), name)
+        shown = "none" if default is None or default == () else str(default).lower() if isinstance(default, bool) else str(default)
+        assert row.endswith(f"| {shown} |")
+        assert limits.help in row
 
 
 @pytest.mark.parametrize("changes", [{"lr": "0.1"}, {"epochs": 1.0}, {"amp": 1}, {"keep": ["a"]}, {"keep_flops": True}, {"seed": None}])

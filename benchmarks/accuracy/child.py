@@ -15,6 +15,7 @@ from benchmarks.accuracy.contender import Contender
 from benchmarks.accuracy.contenders import CONTENDERS
 from benchmarks.flops import count_image_macs, count_parameters
 from benchmarks.images import Images, load_images, predict
+from benchmarks.parent import end_with_parent
 from benchmarks.resnet import build_resnet
 from benchmarks.sheet import version_of
 from benchmarks.statefile import read_state, remove_state, write_state
@@ -24,6 +25,7 @@ TRIES = 20
 
 def main() -> None:
     """Train, and again if a contender asks for another try."""
+    end_with_parent()
     configuration, of_code = Configuration(**json.loads(sys.argv[1])), sys.argv[2]
     images = load_images(configuration.data or "digits")
     if configuration.num_images is not None:

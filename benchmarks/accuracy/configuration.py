@@ -60,7 +60,7 @@ class Configuration:
         if not self.result_file.exists():
             return None
         result = json.loads(self.result_file.read_text())
-        return result if of_code in (None, result["of_code"]) else None
+        return result if of_code in (None, result.get("of_code")) else None
 
     def num_epochs_done(self) -> int:
         """For the progress bar."""

@@ -51,7 +51,7 @@ def _cells(name: str, results: Results, keep: float, dense: float | None, num_se
     if not results:
         reason = next((reason for run, reason in failures.items() if run.startswith(f"{name}-")), "not run yet")
         return words, "-", "-", f"0 of {num_seeds}", "-", "-", "-", "-", reason
-    num_old = sum(result["of_code"] != fingerprint(name) for result in results)
+    num_old = sum(result.get("of_code") != fingerprint(name) for result in results)
     accuracies = [result["accuracy"] for result in results]
     share = mean(result["share_of_flops"] for result in results)
     spread = f"{min(accuracies):.2f} to {max(accuracies):.2f}, sd {stdev(accuracies):.2f}" if len(accuracies) > 1 else "-"

@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.flops import count_image_macs
 from benchmarks.hesso import Hesso
+from benchmarks.parent import end_with_parent
 from benchmarks.recipe import Recipe, set_learning_rate
 from benchmarks.resnet import build_resnet
 from benchmarks.sheet import version_of
@@ -23,6 +24,7 @@ GROUP_SPARSITY = 0.5
 
 def main() -> None:
     """Both loops, step by step, then the cut."""
+    end_with_parent()
     depth, num_steps, batch_size = (int(word) for word in sys.argv[1:])
     torch.manual_seed(0)
     # Its views refuse channels last; so the dense loop beside it does without, too.
