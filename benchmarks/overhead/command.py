@@ -21,6 +21,9 @@ KEEP_FLOPS = 0.45
 PAPER_EVERY = 20
 SEARCH_SHARE = 0.4
 
+Kind = tuple[str, bool]
+"""The phase of one of our steps, and whether the controller learned in it."""
+
 _INTRODUCTION = """\
 ResNet-{depth} on images of 32 x 32 (noise), batches of {batch}, float32, channels last, {steps} steps each, the whole schedule with
 `keep_flops={keep}` and `shrink=False`. The two loops live in one process and take turns step by step (who goes first changes every
@@ -28,7 +31,8 @@ step), so that whatever else the machine does hits both alike. Memory: the large
 each in turns, {memory_steps} steps through all phases, medians.
 
 A run this short gives the controller one update in 8 steps of the search, the highest rate there is; from 20,000 steps on it is one
-in 20. *medians*: the median step of each phase and kind, times how often it occurs; robust against disturbances.
+in 20. *medians*: the median step of each phase and kind, and of the plain loop's steps beside them, times how often it occurs; robust
+against disturbances.
 """
 
 
@@ -57,11 +61,13 @@ def run(arguments: argparse.Namespace) -> int:
             bar.advance(arguments.memory_steps)
     whole = {name: median(peak for peak, _ in found) for name, found in peaks.items()}
     above = {name: median(peak for _, peak in found) for name, found in peaks.items()}
+    kinds = [(lap.phase, lap.is_update) for lap in ours]
     ratios = {
         "time, sum of all steps": _total(ours) / _total(plain),
-        "time, medians": _by_medians(ours) / _by_medians(plain),
+        "time, medians": _by_medians(ours, kinds) / _by_medians(plain, kinds),
         "CPU seconds of all threads, sum of all steps": sum(lap.cpu for lap in ours) / sum(lap.cpu for lap in plain),
-        f"time, medians, one controller update in {PAPER_EVERY} steps (from 20,000 steps on)": _long_run(ours) / _by_medians(plain),
+        f"time, medians, one controller update in {PAPER_EVERY} steps (from 20,000 steps on)": _long_run(ours, kinds)
+        / _by_medians(plain, kinds),
         "largest memory of the process": whole["pruned"] / whole["plain"],
         "largest memory above that of the imports": above["pruned"] / above["plain"],
     }
@@ -141,16 +147,20 @@ def _total(laps: Sequence[Lap]) -> float:
     return sum(lap.wall for lap in laps)
 
 
-def _by_medians(laps: Sequence[Lap]) -> float:
-    kinds = dict.fromkeys((lap.phase, lap.is_update) for lap in laps)
-    return sum(len(found) * median(lap.wall for lap in found) for found in (_kind(laps, *kind) for kind in kinds))
+def _by_medians(laps: Sequence[Lap], kinds: Sequence[Kind]) -> float:
+    """The median step of each kind, times how many there are; the plain loop's steps are of the kind of ours beside them."""
+    total = 0.0
+    for kind in set(kinds):
+        of_kind = [lap.wall for lap, its_kind in zip(laps, kinds, strict=True) if its_kind == kind]
+        total += len(of_kind) * median(of_kind)
+    return total
 
 
-def _long_run(laps: Sequence[Lap]) -> float:
+def _long_run(laps: Sequence[Lap], kinds: Sequence[Kind]) -> float:
     """As `_by_medians`, with as many updates as a long run has."""
     num_updates = sum(lap.is_update for lap in laps)
     update = median(lap.controller for lap in laps if lap.is_update) if num_updates else 0.0
-    return _by_medians(laps) - (num_updates - SEARCH_SHARE * len(laps) / PAPER_EVERY) * update
+    return _by_medians(laps, kinds) - (num_updates - SEARCH_SHARE * len(laps) / PAPER_EVERY) * update
 
 
 def _shares(laps: Sequence[Lap]) -> str:
