@@ -6,9 +6,12 @@ WORKERS ?= 2
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PEERS_READY := $(VENV)/.peers-ready
+# only_train_once can't be imported on current torch.
+HESSO_VENV := .venv-oto
+HESSO_READY := $(HESSO_VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check coverage clean
+.PHONY: help demo test check coverage hesso clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -37,6 +40,8 @@ check: $(READY) ## everything CI runs: format, lint, types, layering, line budge
 coverage: $(PEERS_READY) ## inspect and cut every model of the suites; writes benchmarks/results/coverage.md
 	$(BIN)/python -m benchmarks coverage
 
+hesso: $(HESSO_READY) ## an environment of its own (torch 2.4.1) for the peer only_train_once, used by two benchmarks
+
 clean: ## remove what was built; the environment stays
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -48,4 +53,10 @@ $(READY): pyproject.toml
 
 $(PEERS_READY): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[peers]'
+	@touch $@
+
+$(HESSO_READY):
+	@$(HESSO_VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(HESSO_VENV)
+	$(HESSO_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		torch==2.4.1 only_train_once==3.0.1 'numpy<2' packaging safetensors rich
 	@touch $@

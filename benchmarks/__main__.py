@@ -1,74 +1,37 @@
-"""`python -m benchmarks coverage`: every model of the suites, one child process each; writes `benchmarks/results/coverage.md`."""
+"""`python -m benchmarks NAME`: measures one thing and writes `benchmarks/results/NAME.md`; `--help` lists the names."""
 
 from __future__ import annotations
 
 import argparse
-import os
+import importlib
 import sys
 from collections.abc import Sequence
-from fnmatch import fnmatch
-from pathlib import Path
 
-from benchmarks.coverage.children import Limits
-from benchmarks.coverage.page import write_page
-from benchmarks.coverage.progress import measure_all
-from benchmarks.coverage.suites import SUITES, Subject, list_models
-
-RESULTS = Path(__file__).parent / "results"
+BENCHMARKS = {
+    "coverage": "inspect, silence half, cut, compare, count, train, save and load every model",
+    "budget": "is keep_flops kept, on six models and five budgets, counted by torch",
+    "predictions": "are the predictions on a whole test set the same before and after the cut",
+    "overhead": "time and memory that controller, gates and projection add to a plain loop",
+    "training_time": "whole training with the shrink beside dense training and the peers",
+    "resume": "kill -9 at random steps, resume, compare the final weights bit for bit",
+    "accuracy": "accuracy at equal FLOPs and equal epochs, ours and the peers",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure the models that were asked for; those measured before with the same code are not measured again."""
+    """Run the benchmark that was named; each is a package whose `command` has `add_options` and `run`."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure trainonce beside its peers.")
     commands = parser.add_subparsers(required=True, metavar="BENCHMARK")
-    coverage = commands.add_parser("coverage", help="inspect, silence half, cut, compare, count, train, save and load every model")
-    coverage.add_argument("--suite", choices=[*SUITES, "all"], default="all", help="which models (default: all)")
-    coverage.add_argument(
-        "--only",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="only this model, or those that match a pattern such as 'resnet*'; may be given again",
-    )
-    coverage.add_argument(
-        "--workers", type=int, default=1, metavar="N", help="models measured at the same time (default: 1; more disturb the seconds)"
-    )
-    coverage.add_argument(
-        "--part",
-        choices=["ours", "turns", "peer", "scale"],
-        action="append",
-        default=[],
-        help="measure only this part and take the others from disk; may be given again",
-    )
-    coverage.add_argument("--keep-cache", action="store_true", help="also use results of older code")
-    coverage.add_argument("--seconds", type=float, default=300, metavar="S", help="time limit of each part of a model (default: 300)")
-    coverage.add_argument("--memory-gb", type=float, default=16, metavar="GB", help="memory limit of a model's process (default: 16)")
-    coverage.add_argument(
-        "--out", type=Path, default=RESULTS / "coverage.md", metavar="FILE", help="the table (default: benchmarks/results/coverage.md)"
-    )
-    coverage.set_defaults(run=_run_coverage)
-    arguments = parser.parse_args(argv)
+    given = list(sys.argv[1:] if argv is None else argv)
+    for name, words in BENCHMARKS.items():
+        command = commands.add_parser(name, help=words, description=words)
+        # Only what is asked for is imported: the peers are not installed everywhere.
+        if name in given[:1]:
+            module = importlib.import_module(f"benchmarks.{name}.command")
+            module.add_options(command)
+            command.set_defaults(run=module.run)
+    arguments = parser.parse_args(given)
     return arguments.run(arguments)
-
-
-def _run_coverage(arguments: argparse.Namespace) -> int:
-    suites = list(SUITES) if arguments.suite == "all" else [arguments.suite]
-    models = [model for suite in suites for model in list_models(suite) if _is_wanted(model, arguments.only)]
-    if not models:
-        print(f"no model of {', '.join(suites)} is named {' or '.join(arguments.only)}", file=sys.stderr)
-        return 2
-    limits = Limits(
-        seconds=arguments.seconds, memory_gb=arguments.memory_gb, num_threads=max(1, (os.cpu_count() or 1) // arguments.workers)
-    )
-    measured = measure_all(models, limits, workers=arguments.workers, accept_old=arguments.keep_cache, only=arguments.part)
-    write_page(arguments.out, measured)
-    print(f"written: {arguments.out}")
-    return 0
-
-
-def _is_wanted(model: Subject, patterns: Sequence[str]) -> bool:
-    name = model.source.partition(":")[2]
-    return not patterns or any(fnmatch(name, pattern) or fnmatch(model.source, pattern) for pattern in patterns)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from trainonce.schedule import Schedule, Strength
 
 
 def test_the_papers_fractions():
-    table = Schedule().in_steps(1000)
+    table = Schedule.paper().in_steps(1000)
     assert (table.search_from, table.shrink_from, table.settle_from, table.total_steps) == (100, 200, 500, 1000)
 
 
@@ -64,7 +64,7 @@ def test_what_is_no_interval_is_refused(value: Any):
 
 
 @pytest.mark.parametrize(
-    "times", [{"search_from": 0.6}, {"shrink_from": 0.05}, {"shrink_from": 0.7}, {"settle_from": 1.0}, {"settle_from": 100}]
+    "times", [{"search_from": 0.6}, {"shrink_from": 0.01}, {"shrink_from": 0.7}, {"settle_from": 1.0}, {"settle_from": 100}]
 )
 def test_phases_out_of_order_are_refused(times: dict[str, float]):
     with pytest.raises(ValueError, match=r"^the phases must follow each other: [^\n]*$"):

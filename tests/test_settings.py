@@ -64,7 +64,7 @@ WRONG_FLAGS = [
 WRONG_TOGETHER = [
     ["--keep-flops", "0.5", "--keep-params", "0.5"],
     ["--search-from", "0.6"],
-    ["--shrink-from", "0.05"],
+    ["--shrink-from", "0.01"],
     ["--search-from", "0.5", "--shrink-from", "0.5"],
     ["--min-lr", "0.5"],
     ["--warmup-epochs", "100"],

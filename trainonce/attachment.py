@@ -9,7 +9,7 @@ from torch import nn
 
 from trainonce.budget import Budget, UnreachableBudget
 from trainonce.channels import Example
-from trainonce.distributed import unwrapped_model, unwrapped_optimizer
+from trainonce.distributed import safe_to_reshape, unwrapped_model, unwrapped_optimizer
 from trainonce.inspection import inspect
 from trainonce.policies.controller import AnchoredController
 from trainonce.policies.policy import Policy
@@ -56,7 +56,7 @@ def attach(
         check_owned(optimizer, inner)
     except ValueError as error:
         raise PrunerError(str(error).replace(", or none.", ".")) from None
-    partition = inspect(inner, example, keep=keep)
+    partition = inspect(safe_to_reshape(inner), example, keep=keep)
     trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad}
     tensors = {name: parameter for name, parameter in inner.named_parameters() if id(parameter) in trained}
     units = Units.of(partition, tensors.keys())

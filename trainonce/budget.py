@@ -237,15 +237,12 @@ class _Order:
 
 
 def _rounding(num_channels: int, width: int, round_to: int | None) -> int:
-    """What a group's width is rounded to: 16 from 64 channels on, less on narrower ones, nothing on heads."""
-    if width > 1 and round_to is None:
-        return 1
-    widest = round_to or WIDEST_ROUNDING
+    """What a group's width is rounded to: 16 from 64 channels on, 8 from 16 on, any width below and on heads."""
     if round_to is not None:
-        return min(widest, num_channels)
-    while widest > max(1, num_channels // 4):
-        widest //= 2
-    return widest
+        return min(round_to, num_channels)
+    if width > 1 or num_channels < 16:
+        return 1
+    return 8 if num_channels < 64 else WIDEST_ROUNDING
 
 
 def _up(share: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -54,6 +55,14 @@ def unwrapped_optimizer(optimizer: Any) -> Any:
     while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
         optimizer = inner
     return optimizer
+
+
+def safe_to_reshape(model: nn.Module) -> nn.Module:
+    """The model itself; where processes train together, a copy.
+
+    A DDP wrapper hears no more of a parameter that changes its shape, even if that is undone at once.
+    """
+    return copy.deepcopy(model) if dist.is_available() and dist.is_initialized() else model
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -165,7 +166,7 @@ def _proven_partition(model: nn.Module, solver: SizeSolver, example: Example) ->
     """The partition; groups whose cut moves the output, tried on scratch weights, are kept with that reason."""
     recording = solver.recording
     partition = build_partition(model, solver, example)
-    dtypes = proof.proving_dtypes(model, partition.macs)
+    dtypes = proof.proving_dtypes(model)
     while partition.prunable_groups:
         bad = _unproven(model, partition, dtypes)
         if not bad:
@@ -182,24 +183,28 @@ def _proven_partition(model: nn.Module, solver: SizeSolver, example: Example) ->
 def _unproven(model: nn.Module, partition: Partition, dtypes: list[torch.dtype | None]) -> dict[str, str]:
     """The groups that fail the proof in the best precision that the model runs in, with the reason."""
     masks = random_masks(partition.groups, 4)
+
+    def complaint(names: list[str], dtype: torch.dtype | None, tolerance: float) -> str | None:
+        try:
+            plan = Plan.from_masks(partition, {name: masks[name] for name in names})
+            difference = proof.difference_on_scratch(model, plan, partition.example, dtype)
+        except Exception as error:
+            return f"the proof failed, the cut model does not run ({one_line(error)})"
+        return None if difference <= tolerance else f"the proof failed, cutting it moves the output by {difference:.1e} of its scale"
+
+    own = _precision(model)
+    quick = proof.quick_tolerance(own, partition.macs)
+    if quick > 0 and complaint(list(masks), None, quick) is None:
+        return {}
     idle = None
     for dtype in dtypes:
-
-        def complaint(names: list[str], dtype: torch.dtype | None = dtype) -> str | None:
-            try:
-                plan = Plan.from_masks(partition, {name: masks[name] for name in names})
-                difference = proof.difference_on_scratch(model, plan, partition.example, dtype)
-            except Exception as error:
-                return f"the proof failed, the cut model does not run ({one_line(error)})"
-            tolerance = proof.TOLERANCE.get(dtype or _precision(model), 5e-2)
-            return None if difference <= tolerance else f"the proof failed, cutting it moves the output by {difference:.1e} of its scale"
-
-        if complaint(list(masks)) is None:
+        in_precision = partial(complaint, dtype=dtype, tolerance=proof.TOLERANCE.get(dtype or own, 5e-2))
+        if in_precision(list(masks)) is None:
             return {}
         # A model that fails with nothing cut says nothing about any group: try its own precision.
-        idle = complaint([])
+        idle = in_precision([])
         if idle is None:
-            return proof.failing(list(masks), complaint)
+            return proof.failing(list(masks), in_precision)
     return dict.fromkeys(masks, idle or "the proof could not run")
 
 

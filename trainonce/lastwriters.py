@@ -67,8 +67,8 @@ def _influence_left(model: nn.Module, units: Units, tensors: Mapping[str, nn.Par
     def mean(felt: Tensor, where: Tensor) -> Tensor:
         return units.per_group(felt.abs() * where) / units.per_group(where.float()).clamp_min(1)
 
-    # Weight and bias of one module silence together.
-    left = {name: mean(felt, faint) / mean(felt, ~faint).clamp_min(1e-30) for name, felt in modules.items()}
+    # Weight and bias of one module silence together. What the example does not reach gives 0 / 0.
+    left = {name: mean(felt, faint) / mean(felt, ~faint) for name, felt in modules.items()}
     return torch.stack([left[_module(rows)] for rows in units.writers])
 
 
@@ -77,11 +77,12 @@ def _last(units: Units, left_WG: Tensor) -> Tensor:
 
     If all of them fade, the group is a product (a gated linear unit): one factor is enough, the strongest.
     """
-    last_WG = left_WG > FAINT**0.5
-    # A group of one unit has nothing to compare with: all its writers count.
-    last_WG |= units.per_group(torch.ones(len(units))) < 2
-    strongest_WG = left_WG == left_WG.amax(dim=0)
-    return torch.where(last_WG.any(dim=0), last_WG, strongest_WG)
+    writes_WG = torch.stack([units.per_group(torch.zeros(len(units)).index_fill(0, rows.units, 1.0)) > 0 for rows in units.writers])
+    last_WG = writes_WG & (left_WG > FAINT**0.5)
+    strongest_WG = left_WG == left_WG.nan_to_num(-1.0).amax(dim=0)
+    # Nothing to compare with, or (an expert that got no sample) not seen: such writers are gated in any case.
+    unsure_WG = writes_WG & ((units.per_group(torch.ones(len(units))) < 2) | ~left_WG.isfinite())
+    return torch.where(last_WG.any(dim=0), last_WG, strongest_WG & writes_WG) | unsure_WG
 
 
 def _rows(units: Units, chosen_WG: Tensor) -> tuple[Rows, ...]:

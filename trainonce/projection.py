@@ -171,14 +171,22 @@ class Projection:
         self._before = [self._rows(rows, self._tensors[rows.tensor].detach()) for rows in self._selected]
 
     @torch.no_grad()
-    def apply(self, pull: Pull, strength: float, *, largest_scale: float = 1.0) -> None:
-        """Pull the selected units; `largest_scale` below 1 shortens them by that factor at least, 0 makes them zero now."""
+    def apply(self, pull: Pull, strength: float, *, largest_scale: float = 1.0, floor: Tensor | None = None) -> None:
+        """Pull the selected units; `largest_scale` below 1 shortens them by that factor at least, 0 makes them zero now.
+
+        Units whose norm is at or below their `floor` are left alone.
+        """
         if not self._selected or (pull.needs_before and not self._before):
             return
         trial = self._trial(with_metrics=isinstance(pull, AdamMetric))
         pulled = pull.pulled(trial, strength)
         if largest_scale < 1:
             pulled = torch.ops.aten._foreach_mul.Scalar(pulled, largest_scale)
+        if floor is not None:
+            above = trial.squares(trial.rows).sqrt() > floor.to(trial.rows[0].device)
+            pulled = [
+                torch.where(_per_row(above[units], old), new, old) for units, old, new in zip(trial.units, trial.rows, pulled, strict=True)
+            ]
         seen: set[str] = set()
         for rows, old, new in zip(self._selected, trial.rows, pulled, strict=True):
             parameter = self._tensors[rows.tensor]
@@ -198,6 +206,12 @@ class Projection:
             sums = _row_sums(piece.movedim(rows.axis, 0).float().square())
             total.index_add_(0, rows.units, sums.cpu())
         return total.sqrt()
+
+    def mean_norms(self) -> Tensor:
+        """For every unit, the mean norm in its group."""
+        norms = self.norms()
+        means = self._units.per_group(norms) / self._units.per_group(torch.ones_like(norms))
+        return means[self._units.group_of]
 
     def all_zero(self) -> bool:
         """Whether everything that is selected is exactly zero."""

@@ -18,8 +18,14 @@ from trainonce.surgery import apply_plan, silence, snapshot
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 5e-2}
 """Largest difference, relative to the output's scale, that rounding explains in a deep model."""
 
+CLOSE = 5e-6
+"""A difference in float32 that no wrong cut of redrawn weights gives by chance."""
+
+MANY_MACS = 100_000_000
+"""Above this, float64 takes most of an inspection and is asked only where float32 is not close."""
+
 LARGE_MACS = 10_000_000_000
-"""Above this, float64 on a CPU takes too long and the proof runs in the model's own precision."""
+"""Above this, float64 on a CPU takes too long and is asked only where float32 shows a difference that rounding doesn't explain."""
 
 
 @contextmanager
@@ -157,11 +163,16 @@ def cast(example: Example, dtype: torch.dtype | None) -> Example:
     return tree_map_only(Tensor, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, example)
 
 
-def proving_dtypes(model: nn.Module, macs: int) -> list[torch.dtype | None]:
-    """Precisions to prove in, best first: float64 where the model is small enough, then its own (None)."""
-    if macs > LARGE_MACS or any(parameter.is_meta for parameter in model.parameters()):
-        return [None]
-    return [torch.float64, None]
+def proving_dtypes(model: nn.Module) -> list[torch.dtype | None]:
+    """Precisions to prove in, best first: float64, then the model's own (None)."""
+    return [None] if any(parameter.is_meta for parameter in model.parameters()) else [torch.float64, None]
+
+
+def quick_tolerance(dtype: torch.dtype, macs: int) -> float:
+    """The largest difference in the model's own precision that needs no second opinion; below 0 where it is not asked."""
+    if dtype is not torch.float32 or macs <= MANY_MACS:
+        return -1.0
+    return CLOSE if macs <= LARGE_MACS else TOLERANCE[dtype]
 
 
 def difference_on_scratch(model: nn.Module, plan: Plan, example: Example, dtype: torch.dtype | None) -> float:

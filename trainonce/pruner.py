@@ -65,6 +65,7 @@ class Pruner:
         self._projection = Projection(self._units, tensors, optimizer)
         policy.start(Search(self._units, tensors, budget, seed, self._timetable.num_updates, self._search_progress))
         self._num_steps = 0
+        self._floor: Tensor | None = None
         self._frozen: Tensor | None = None
         self._shrunk = self._finished = self._warned = False
         self.controller_loss: float | None = None
@@ -98,6 +99,7 @@ class Pruner:
             if self._policy.uses_loss:
                 self._update(closure)
             self._projection.select(self._policy.penalised())
+            self._floor = self._projection.mean_norms() * self._strength.floor
         self._num_steps += 1
         if self._frozen is None and self._num_steps >= self._timetable.settle_from:
             self._freeze(self._budget.choose(same_everywhere(self._policy.scores())))
@@ -187,6 +189,7 @@ class Pruner:
             "shrunk": self._shrunk,
             "controller_loss": self.controller_loss,
             "pulled": self._projection.pulled_units,
+            "floor": self._floor,
             "policy": self._policy.state_dict(),
         }
 
@@ -207,6 +210,7 @@ class Pruner:
         self.controller_loss = state["controller_loss"]
         if state["pulled"] is not None:
             self._projection.select(state["pulled"].bool())
+            self._floor = state["floor"]
         if state["frozen"] is not None:
             self._freeze(state["frozen"].double())
         if state["shrunk"]:
@@ -249,7 +253,7 @@ class Pruner:
             self._policy.observe()
         if self._is_pulling():
             if self._frozen is None:
-                self._projection.apply(self._pull, self._strength.searching)
+                self._projection.apply(self._pull, self._strength.searching, floor=self._floor)
             else:
                 scale = self._strength.largest_scale(self._timetable, self._num_steps)
                 self._projection.apply(self._pull, self._strength.settled, largest_scale=scale)

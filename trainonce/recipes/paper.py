@@ -11,7 +11,7 @@ For ResNet-50, p = 0.193:  (479.7 + 0.193 * (4089.2 - 479.7)) / 4089.2 = 0.288, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainonce.recipes.catalogue import recipe
 from trainonce.recipes.run import Run
@@ -105,10 +105,12 @@ def imagenet_mobilenet_run(row: Row) -> Run:
 
 
 def run_of(row: Row) -> Run:
-    """The run that a row of the paper is from."""
+    """The run that a row of the paper is from, with the paper's phases."""
     if row.data != "imagenet":
-        return cifar_run(row)
-    return imagenet_mobilenet_run(row) if "mobilenet" in row.model else imagenet_resnet_run(row)
+        run = cifar_run(row)
+    else:
+        run = imagenet_mobilenet_run(row) if "mobilenet" in row.model else imagenet_resnet_run(row)
+    return replace(run, search_from=0.10, shrink_from=0.20, settle_from=0.50)
 
 
 def _register(row: Row) -> None:

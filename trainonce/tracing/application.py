@@ -96,6 +96,8 @@ def _question(call: Call, values: list[Value | None]) -> Hashable:
     # How a copy treats labels depends on what else lies in the target's memory.
     if call.name == "copy_" or any(tensor.dim() and not tensor.is_floating_point() for tensor in constants):
         return None
+    if getattr(RULES.get(call.operator), "sees_labels_alone", False):
+        return RULES[call.operator], len(tensors_in(call.result)), call.where, tuple(map(describe, call.tensors))
     arguments = (*map(describe, call.args), *((name, describe(item)) for name, item in call.kwargs.items()))
     return call.operator, call.where, call.tracer.is_opaque, arguments
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
@@ -149,10 +149,10 @@ class MovementCheck(Check):
         def number(item: Any) -> Any:
             nonlocal offset
             if isinstance(item, Value):
-                count = math.prod(item.shape)
-                elements = torch.arange(offset + 1, offset + count + 1, dtype=dtype).reshape(item.shape)
-                offset += count
-                return elements if survivors is None else _cut(elements, survivors.of_value(item))
+                alive: Sequence[Tensor | None] = [None] * len(item.shape) if survivors is None else survivors.of_value(item)
+                elements = _numbered(item.shape, alive, offset + 1, dtype)
+                offset += math.prod(item.shape)
+                return elements
             if isinstance(item, Tensor):
                 return item
             return self._size_before(item) if survivors is None else self.value_of(item, survivors, changed)
@@ -271,6 +271,16 @@ class PinnedCheck(Check):
     def holds(self, survivors: Survivors, changed: Assignment) -> bool:
         """Compare with what it was."""
         return self.value_of(self.source, survivors, changed) == self.expected
+
+
+def _numbered(shape: tuple[int, ...], alive: Sequence[Tensor | None], first: int, dtype: torch.dtype) -> Tensor:
+    """The elements of a tensor numbered through from `first`, those that are alive; the others are never made."""
+    numbers, stride = torch.full((), first, dtype=dtype), 1
+    for length, here in zip(reversed(shape), reversed(alive), strict=True):
+        places = torch.arange(length, dtype=dtype) if here is None else here.nonzero().flatten().to(dtype)
+        numbers = (places * stride).reshape(-1, *[1] * numbers.dim()) + numbers
+        stride *= length
+    return numbers
 
 
 def _cut(tensor: Tensor, alive: list[Tensor | None]) -> Tensor:

@@ -83,18 +83,22 @@ class LabelBook:
 
     def roots(self, ids: Tensor) -> Tensor:
         """The representative of each label, with the sign it came with."""
-        flat = ids.abs().flatten()
+        return self._find(ids.abs()).mul_(ids.sign())
+
+    def _find(self, labels: Tensor) -> Tensor:
+        """The representative of each label, for labels without a sign."""
+        flat = labels.flatten()
         root = self._parent.index_select(0, flat)
         above = self._parent.index_select(0, root)
         if not torch.equal(above, root):
             while not torch.equal(above, root):
                 root, above = above, self._parent.index_select(0, above)
             self._parent[flat] = root
-        return root.view(ids.shape).mul_(ids.sign())
+        return root.view(labels.shape)
 
     def tie(self, left: Tensor, right: Tensor, reason: str) -> None:
         """Let labels that meet live and die together; one that meets 0 is kept."""
-        left, right = self.roots(left.abs()), self.roots(right.abs())
+        left, right = self._find(left.abs()), self._find(right.abs())
         differ = left != right
         if not bool(differ.any()):
             return
@@ -111,7 +115,7 @@ class LabelBook:
             self.num_ties += 1
             # Where a root is written more than once the smallest wins; the loop ties the rest.
             self._parent.scatter_reduce_(0, torch.maximum(left, right), torch.minimum(left, right), reduce="amin")
-            left, right = self.roots(left), self.roots(right)
+            left, right = self._find(left), self._find(right)
             differ = left != right
             left, right = left[differ], right[differ]
 
@@ -135,7 +139,7 @@ class LabelBook:
         if reason not in self._reason_ids:
             self._reason_ids[reason] = len(self._reasons)
             self._reasons.append(reason)
-        roots = self.roots(ids.abs()).flatten()
+        roots = self._find(ids.abs()).flatten()
         roots = roots[(roots != 0) & (self._reason_of[roots] == 0)]
         self._reason_of[roots] = self._reason_ids[reason]
 

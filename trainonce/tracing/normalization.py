@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from trainonce.tracing.labels import Layer
-from trainonce.tracing.rules import Call, Layers, aten, pointwise, rule, tensors_in
+from trainonce.tracing.rules import Call, Layers, aten, pointwise, rule, sees_labels_alone, tensors_in
 
 SUMS = {"sum", "linalg_vector_norm", "norm"}
 """Reductions to which a zero contributes nothing, so that a silent channel may leave."""
@@ -25,6 +25,7 @@ SUMS = {"sum", "linalg_vector_norm", "norm"}
     aten.cudnn_batch_norm,
     aten.miopen_batch_norm,
 )
+@sees_labels_alone
 def batch_norm(call: Call) -> list[Layers]:
     """Channels are tied to the norm's own vectors; its weight and bias silence them whatever comes in."""
     data, weight, bias = call.args[0], call.args[1], call.args[2]

@@ -49,6 +49,12 @@ def rule(*operators: Any, moves_data: bool = False) -> Callable[[Rule], Rule]:
     return register
 
 
+def sees_labels_alone(function: Rule) -> Rule:
+    """Mark a rule that looks at no number in the call: batch norm in training mode does to labels what it does in eval mode."""
+    function.sees_labels_alone = True  # type: ignore[attr-defined]
+    return function
+
+
 def _overloads(operator: Any) -> list[Any]:
     if isinstance(operator, str | torch._ops.OpOverload):
         return [operator]

@@ -13,11 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from trainonce.tracing.rules import RULES, tensors_in
+from trainonce.tracing.rules import RULES, aten, tensors_in
 from trainonce.tracing.tracer import Tracer
 
 _LEAST_ELEMENTS = 10_000
 """A smaller product costs less than finding out the shape of its result."""
+
+_FACTORS = {aten.mm.default: (0, 1), aten.bmm.default: (0, 1), aten.addmm.default: (1, 2), aten.baddbmm.default: (1, 2)}
+"""Where the two factors of a matrix product stand; torch takes a hundred times longer to tell its shape."""
 
 _ASKING = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
 
@@ -75,12 +78,16 @@ def _is_product(operator: Any) -> bool:
 
 def _outline(operator: Any, args: Any, kwargs: dict[str, Any], device: torch.device) -> Any:
     """Zeros in the shape of what the operator would give."""
-    on_meta = tree_map_only(Tensor, _without_content, (tuple(args), kwargs))
-    outlines = operator(*on_meta[0], **on_meta[1])
+    if operator in _FACTORS:
+        left, right = (args[place] for place in _FACTORS[operator])
+        return left.new_zeros(*left.shape[:-1], right.shape[-1])
+    outlines = operator(*map(_without_content, args), **{name: _without_content(item) for name, item in kwargs.items()})
     return tree_map_only(
         Tensor, lambda outline: torch.empty_strided(outline.shape, outline.stride(), dtype=outline.dtype, device=device).zero_(), outlines
     )
 
 
-def _without_content(tensor: Tensor) -> Tensor:
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+def _without_content(item: Any) -> Any:
+    if not isinstance(item, Tensor):
+        return item
+    return torch.empty_strided(item.shape, item.stride(), dtype=item.dtype, device="meta")

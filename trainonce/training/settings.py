@@ -22,9 +22,9 @@ class Settings:
     round_to: int | None = setting(
         None, "make widths multiples of this; by default as wide a multiple as each layer affords", int, at_least=1
     )
-    search_from: float = setting(0.10, "share of the run after which masks are searched", float, at_least=0, below=1)
-    shrink_from: float = setting(0.20, "share of the run after which masked channels are pulled to zero", float, at_least=0, below=1)
-    settle_from: float = setting(0.50, "share of the run after which the masks are final", float, above=0, below=1)
+    search_from: float = setting(0.05, "share of the run after which masks are searched", float, at_least=0, below=1)
+    shrink_from: float = setting(0.10, "share of the run after which masked channels are pulled to zero", float, at_least=0, below=1)
+    settle_from: float = setting(0.30, "share of the run after which the masks are final", float, above=0, below=1)
     controller_share: float = setting(0.05, "share of the training data that the masks are searched on", float, above=0, at_most=1)
 
     epochs: int = setting(100, "passes over the training data", int, at_least=1, at_most=1_000_000)
@@ -93,7 +93,7 @@ def check_pairs(settings: Settings) -> None:
     if not settings.search_from <= settings.shrink_from <= settings.settle_from:
         raise BadSetting(
             f"search_from, shrink_from and settle_from must not fall, got {settings.search_from}, {settings.shrink_from}, "
-            f"{settings.settle_from}. 0.1, 0.2 and 0.5 are usual."
+            f"{settings.settle_from}. The defaults are 0.05, 0.1 and 0.3."
         )
     if settings.search_from >= settings.settle_from:
         raise BadSetting(

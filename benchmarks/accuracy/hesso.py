@@ -1,0 +1,72 @@
+"""only_train_once's HESSO in the harness; runs in that package's own environment.
+
+It takes a share of groups, not of FLOPs. So the share is searched for: a try ends when the pruning is over and the FLOPs are known, and
+begins anew with another share until they are within 1 % of what was asked for. Only the try that fits is trained to the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from benchmarks.accuracy.contender import Batch, Contender
+from benchmarks.flops import count_image_macs
+from benchmarks.hesso import END, Hesso, cut_copy
+
+WITHIN = 0.01
+MOST_TRIES = 8
+
+
+class WrongShare(Exception):
+    """The FLOPs after the pruning are not those that were asked for; carries them."""
+
+    def __init__(self, found: float) -> None:
+        super().__init__(f"{found:.4f} of the FLOPs are left")
+        self.found = found
+
+
+class HessoContender(Contender):
+    """HESSO with the common recipe."""
+
+    memory_format = torch.contiguous_format
+    can_resume = False
+    tries = 0
+    # FLOPs left as a power of the groups left; each try corrects it. 0.73 is about right for ResNets on small images.
+    exponent = 0.73
+
+    def prepare(self) -> None:
+        """Begin, or begin again, with the share of groups to try."""
+        self.group_sparsity = 1 - self.configuration.keep_flops ** (1 / self.exponent)
+        self._dense_macs = count_image_macs(self.model, self.example[:1])
+        self._hesso = Hesso(self.model, self.example[:1], self.recipe, self.total_steps, group_sparsity=self.group_sparsity)
+        self.optimizer = self._hesso.optimizer
+
+    def step(self, number: int, batch: Batch, draw_held: Callable[[], Batch]) -> float:
+        """A step; the first after the pruning looks at the FLOPs."""
+        if number == round(END * self.total_steps) + 2 and self.tries < MOST_TRIES:
+            found = self._share_now()
+            if abs(found - self.configuration.keep_flops) > WITHIN:
+                self._correct(found)
+                raise WrongShare(found)
+        return super().step(number, batch, draw_held)
+
+    def finish(self) -> nn.Module:
+        """Cut in place."""
+        return self._hesso.finish()
+
+    def facts(self) -> dict[str, Any]:
+        """What was searched for."""
+        return {"group_sparsity": self.group_sparsity, "tries": self.tries + 1}
+
+    def _share_now(self) -> float:
+        """The FLOPs if the model were cut now, on a copy."""
+        return count_image_macs(cut_copy(self.model, self.example[:1]), self.example[:1]) / self._dense_macs
+
+    def _correct(self, found: float) -> None:
+        """Fit the power to what was found, on the class: the harness makes a new contender for the next try."""
+        type(self).exponent = math.log(found) / math.log(1 - self.group_sparsity)
+        type(self).tries += 1

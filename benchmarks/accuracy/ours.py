@@ -1,0 +1,217 @@
+"""trainonce in the harness: with its defaults, with the paper's constants, with other ways to choose; and its shape from scratch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+import trainonce
+from benchmarks.accuracy.configuration import Configuration
+from benchmarks.accuracy.contender import Batch, Contender
+from benchmarks.resnet import draw_weights
+from trainonce.policies import (
+    AnchoredController,
+    Controller,
+    FilterNorm,
+    FreeLogits,
+    GeometricMedian,
+    Gradual,
+    NormScale,
+    PenaliseAll,
+    Policy,
+    RandomChoice,
+    StaticSalience,
+    Taylor,
+    Uniform,
+)
+from trainonce.projection import Pull
+
+PAPER_EVERY = 20
+
+
+class Ours(Contender):
+    """`attach`, `step`, `finish` with all defaults; subclasses pass other objects."""
+
+    def policy(self) -> Policy | None:
+        return None
+
+    def pull(self) -> Pull | None:
+        return None
+
+    def strength(self) -> trainonce.Strength | None:
+        return None
+
+    def schedule(self) -> trainonce.Schedule | None:
+        return None
+
+    def prepare(self) -> None:
+        """The user's first line."""
+        super().prepare()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", trainonce.ShortRun)
+            self.pruner = trainonce.attach(
+                self.model,
+                self.optimizer,
+                example=self.example,
+                keep_flops=self.configuration.keep_flops,
+                total_steps=self.total_steps,
+                policy=self.policy(),
+                pull=self.pull(),
+                strength=self.strength(),
+                schedule=self.schedule(),
+                seed=self.configuration.seed,
+            )
+        self._shrunk_at: int | None = None
+
+    def step(self, number: int, batch: Batch, draw_held: Callable[[], Batch]) -> float:
+        """The user's second line."""
+        loss = super().step(number, batch, draw_held)
+
+        def loss_on_held() -> Tensor:
+            images, labels = draw_held()
+            return cross_entropy(self.model(images), labels)
+
+        if self.pruner.step(loss_on_held):
+            self._shrunk_at = number
+        return loss
+
+    def finish(self) -> torch.nn.Module:
+        """The user's third line."""
+        return self.pruner.finish()
+
+    def facts(self) -> dict[str, Any]:
+        """The plan, for the same shape from scratch, and what would explain a bad result."""
+        plan = self.pruner.plan
+        return {
+            "plan": None if plan is None else plan.to_json(),
+            "alive": {name: list(counts) for name, counts in self.pruner.alive.items()},
+            "shrunk_at_step": self._shrunk_at,
+            "controller_loss": self.pruner.controller_loss,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """As a user would."""
+        return {**super().state_dict(), "pruner": self.pruner.state_dict(), "shrunk_at": self._shrunk_at}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The pruner first: it cuts the model if the run was past the shrink."""
+        self.pruner.load_state_dict(state["pruner"])
+        self._shrunk_at = state["shrunk_at"]
+        super().load_state_dict(state)
+
+
+class PaperConstants(Ours):
+    """The paper's lambda = 10 throughout, one controller update in 20 steps at 1e-3."""
+
+    def policy(self) -> Policy:
+        return Controller(learning_rate=1e-3)
+
+    def strength(self) -> trainonce.Strength:
+        return trainonce.Strength.constant(10.0)
+
+    def schedule(self) -> trainonce.Schedule:
+        return trainonce.Schedule(update_every=PAPER_EVERY)
+
+
+class PaperStrength(Ours):
+    """Only the paper's constant lambda; the controller learns as often as in ours."""
+
+    def strength(self) -> trainonce.Strength:
+        return trainonce.Strength.constant(10.0)
+
+
+class PaperController(Ours):
+    """The paper's controller with its one-sided penalty; everything else as in ours."""
+
+    def policy(self) -> Policy:
+        return Controller()
+
+
+class PlainController(Ours):
+    """One free logit per unit instead of the recurrent network."""
+
+    def policy(self) -> Policy:
+        return AnchoredController(FreeLogits)
+
+
+class TaylorPrior(Ours):
+    """The controller begins with what the Taylor criterion expects."""
+
+    def policy(self) -> Policy:
+        return AnchoredController(prior=Taylor())
+
+
+class WithOto(Ours):
+    def policy(self) -> Policy:
+        return PenaliseAll()
+
+    def pull(self) -> Pull:
+        return trainonce.HalfSpace()
+
+
+class WithOtoV2(Ours):
+    def policy(self) -> Policy:
+        return StaticSalience()
+
+    def pull(self) -> Pull:
+        return trainonce.HalfSpace()
+
+
+class WithGradual(Ours):
+    def policy(self) -> Policy:
+        return Gradual()
+
+
+class WithFilterNorm(Ours):
+    def policy(self) -> Policy:
+        return FilterNorm(2)
+
+
+class WithNormScale(Ours):
+    def policy(self) -> Policy:
+        return NormScale()
+
+
+class WithGeometricMedian(Ours):
+    def policy(self) -> Policy:
+        return GeometricMedian()
+
+
+class WithTaylor(Ours):
+    def policy(self) -> Policy:
+        return Taylor()
+
+
+class WithRandom(Ours):
+    def policy(self) -> Policy:
+        return RandomChoice()
+
+
+class WithUniform(Ours):
+    def policy(self) -> Policy:
+        return Uniform()
+
+
+class FromScratch(Contender):
+    """The shape that our defaults found with the same seed, first weights drawn anew, trained as the dense model is."""
+
+    def prepare(self) -> None:
+        """Cut the untrained model and draw its weights again."""
+        found = shape_source(self.configuration).result()
+        if found is None:
+            raise RuntimeError(f"{shape_source(self.configuration).name} has to be run first: it gives the shape")
+        trainonce.cut(self.model, trainonce.Plan.from_json(found["plan"]))
+        torch.manual_seed(self.configuration.seed + 1000)
+        draw_weights(self.model)
+        super().prepare()
+
+
+def shape_source(configuration: Configuration) -> Configuration:
+    """The run whose shape is trained from scratch."""
+    return replace(configuration, contender="ours")

@@ -1,0 +1,79 @@
+"""Many runs side by side: takes configurations, gives those that failed; what is in the cache is not run again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.accuracy.configuration import RUNS, Configuration
+from benchmarks.accuracy.contenders import CONTENDERS
+from benchmarks.accuracy.fingerprint import fingerprint
+from benchmarks.sheet import ROOT
+from benchmarks.waiting import waiting
+
+POLL_SECONDS = 1.0
+
+
+def run_all(wanted: Sequence[Configuration], *, workers: int, threads: int, peer_python: Path | None, accept_old: bool) -> dict[str, str]:
+    """Run what is missing, `workers` at a time; gives the reason of each failure by the run's name.
+
+    What was run by other code is missing, too, unless old results are accepted.
+    """
+    missing = [c for c in _with_needed(wanted) if c.result(of_code=None if accept_old else fingerprint(c.contender)) is None]
+    for configuration in missing:
+        # Of a run by other code; one that was stopped writes its epochs again when it goes on.
+        configuration.epochs_file.unlink(missing_ok=True)
+    failures: dict[str, str] = {}
+    # Those that others need come first; the others wait for the wave before.
+    waves = [[c for c in missing if CONTENDERS[c.contender].needs is None], [c for c in missing if CONTENDERS[c.contender].needs]]
+    with waiting(sum(configuration.epochs for configuration in missing), f"{len(missing)} runs, epochs") as bar:
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(POLL_SECONDS):
+                bar.arrive(sum(configuration.num_epochs_done() for configuration in missing))
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        for wave in waves:
+            with ThreadPoolExecutor(max_workers=workers) as pool:
+                reasons = pool.map(lambda configuration: _run(configuration, threads, peer_python), wave)
+                failures |= {c.name: reason for c, reason in zip(wave, reasons, strict=True) if reason}
+        over.set()
+        watcher.join()
+        bar.arrive(sum(configuration.num_epochs_done() for configuration in missing))
+    return failures
+
+
+def _with_needed(wanted: Sequence[Configuration]) -> list[Configuration]:
+    found: dict[str, Configuration] = {}
+    for configuration in wanted:
+        needed = CONTENDERS[configuration.contender].needs
+        for one in ([replace(configuration, contender=needed)] if needed else []) + [configuration]:
+            found.setdefault(one.name, one)
+    return list(found.values())
+
+
+def _run(configuration: Configuration, threads: int, peer_python: Path | None) -> str | None:
+    """One child; None if it went well."""
+    needs_peer = CONTENDERS[configuration.contender].needs_peer_python
+    if needs_peer and peer_python is None:
+        return "not installed: make hesso"
+    python = peer_python if needs_peer else sys.executable
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONWARNINGS": "ignore"}
+    if needs_peer:
+        environment["PYTHONPATH"] = str(ROOT)
+    RUNS.mkdir(parents=True, exist_ok=True)
+    words = RUNS / f"{configuration.name}.log"
+    with words.open("a") as log:
+        print(time.strftime("started %Y-%m-%d %H:%M:%S"), file=log, flush=True)
+        command = [str(python), "-m", "benchmarks.accuracy.child", configuration.to_json(), fingerprint(configuration.contender)]
+        code = subprocess.run(command, cwd=ROOT, env=environment, stdout=log, stderr=log).returncode
+    return None if code == 0 else (words.read_text().strip().splitlines() or ["no word"])[-1]

@@ -1,0 +1,76 @@
+"""Torch-Pruning in the harness: train for half of the epochs, prune, fine-tune for the other half."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.accuracy.contender import Contender
+from benchmarks.flops import count_image_macs
+from benchmarks.torchpruning import magnitude_pruner, sparse_pruner, step_down_to
+
+
+class OneCosine(Contender):
+    """The learning rate goes on across the cut."""
+
+    def prepare(self) -> None:
+        """Dense training at first."""
+        super().prepare()
+        self._half: dict[str, Any] | None = None
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Prune at half-time."""
+        if epoch == self.configuration.epochs // 2:
+            self._half = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+            self._prune()
+
+    def _prune(self) -> None:
+        example = self.example[:1]
+        target = self.configuration.keep_flops * count_image_macs(self.model, example)
+        self.model.eval()
+        step_down_to(magnitude_pruner(self.model, example), self.model, example, target)
+        self.model.train()
+        self.optimizer = self.recipe.optimizer(self.model)
+
+    def state_dict(self) -> dict[str, Any]:
+        """With the weights that were pruned: pruning them again gives the same shape."""
+        return {**super().state_dict(), "half": self._half}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Prune again if the run was past that."""
+        self._half = state["half"]
+        if self._half is not None:
+            self.model.load_state_dict(self._half)
+            self._prune()
+        super().load_state_dict(state)
+
+
+class TwoCosines(OneCosine):
+    """Training ends with a learning rate of zero, fine-tuning begins anew at a tenth of the first peak, as its benchmark does."""
+
+    def learning_rate(self, step: int) -> float:
+        """Two runs in one."""
+        half = self.configuration.epochs // 2 * (self.total_steps // self.configuration.epochs)
+        if step < half:
+            return self.recipe.learning_rate(step, half)
+        return 0.1 * self.recipe.learning_rate(step - half, self.total_steps - half)
+
+
+class GroupSparsity(TwoCosines):
+    """With its group-sparsity regulariser during the training, at the strength of its CIFAR benchmark."""
+
+    STRENGTH = 5e-4
+
+    def prepare(self) -> None:
+        """The regulariser knows the groups."""
+        super().prepare()
+        self._sparse = sparse_pruner(self.model, self.example[:1], strength=self.STRENGTH)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """The regulariser looks at the groups again; after the cut it rests."""
+        super().begin_epoch(epoch)
+        if self._half is None:
+            self._sparse.update_regularizer()
+
+    def before_optimizer_step(self) -> None:
+        if self._half is None:
+            self._sparse.regularize(self.model)

@@ -1,0 +1,70 @@
+"""`python -m benchmarks budget`: five budgets on six models; writes `benchmarks/results/budget.md`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from benchmarks.budget.measure import Kept, measure_budget
+from benchmarks.budget.subjects import SUBJECTS
+from benchmarks.sheet import RESULTS, heading, table, write_sheet, yes
+from benchmarks.waiting import waiting
+
+BUDGETS = (0.2, 0.35, 0.45, 0.6, 0.8)
+
+_INTRODUCTION = """\
+Each row is a run of {steps} steps on noise with the default controller, attached, frozen and cut as any run is (without the shrink, so
+that the same weights can be asked before and after the cut).
+
+- *kept*: multiply-adds of the cut model as a share of the dense one's, both counted by `torch.utils.flop_counter` on `meta` copies.
+- *met*: at or below the budget and within 1 % of the model (or less than one channel or head below it, where one of them costs more
+  than that), and the class predicted for each of 16 images is the same before and after the cut.
+- *next unit*: what the cheapest channel or head more would have cost.
+- *difference*: of any output across the cut, relative to the largest output; float32.
+- *refused*: `attach` says before training that the budget can't be reached, and what can.
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What can be asked for."""
+    parser.add_argument("--only", choices=SUBJECTS, action="append", default=[], help="only this model; may be given again")
+    parser.add_argument("--keep", type=float, action="append", default=[], help="only this budget; may be given again")
+    parser.add_argument("--steps", type=int, default=20, metavar="N", help="length of each run (default: 20)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=RESULTS / "budget.md", metavar="FILE")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure and write the sheet; 1 if a budget was broken."""
+    names, budgets = arguments.only or list(SUBJECTS), arguments.keep or list(BUDGETS)
+    found: list[tuple[str, Kept]] = []
+    with waiting(len(names) * len(budgets), "budget") as bar:
+        for name in names:
+            for asked in budgets:
+                bar.say(f"{name}, keep_flops={asked}")
+                found.append((name, measure_budget(SUBJECTS[name], asked, num_steps=arguments.steps, seed=arguments.seed)))
+                bar.advance()
+    reachable = [kept for _, kept in found if not kept.refusal]
+    met = sum(kept.is_met for kept in reachable)
+    packages = ("torch", "torchvision", "timm", "trainonce")
+    write_sheet(
+        arguments.out,
+        [
+            "# Budget: is keep_flops kept",
+            "",
+            *heading(seeds=f"seed {arguments.seed}", packages=packages),
+            "",
+            _INTRODUCTION.format(steps=arguments.steps),
+            f"Met: {met} of {len(reachable)} that can be reached; refused before training: {len(found) - len(reachable)}.",
+            "",
+            *table(("model", "keep_flops", "kept", "next unit", "difference", "same classes", "met"), [_cells(*item) for item in found]),
+        ],
+    )
+    return 0 if met == len(reachable) else 1
+
+
+def _cells(name: str, kept: Kept) -> tuple[str, ...]:
+    if kept.found is None:
+        return name, f"{kept.asked:g}", "-", "-", "-", "-", f"refused: {kept.refusal}"
+    unit = "-" if kept.next_unit is None else f"{kept.next_unit:.4f}"
+    return name, f"{kept.asked:g}", f"{kept.found:.4f}", unit, f"{kept.difference:.0e}", yes(kept.same_predictions), yes(kept.is_met)

@@ -1,0 +1,91 @@
+"""HESSO of the package only_train_once, on the CPU; runs in the environment that `make hesso` builds (torch 2.4.1).
+
+The published 3.0.1 moves its masks to a GPU without asking; here `Tensor.cuda` gives the tensor back, nothing else is changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.recipe import Recipe
+from benchmarks.sheet import ROOT
+
+PYTHON = ROOT / ".venv-oto" / "bin" / "python"
+MISSING = "only_train_once is not installed here; `make hesso` builds an environment of its own for it"
+
+START, END, PERIODS = 0.10, 0.50, 10
+"""It prunes where our search is, in as many periods as its tutorials have."""
+
+
+class Hesso:
+    """A model with only_train_once's optimizer on it."""
+
+    def __init__(self, model: nn.Module, example: Tensor, recipe: Recipe, total_steps: int, *, group_sparsity: float) -> None:
+        with quiet():
+            self._oto = _inspect(model, example)
+            self.optimizer = self._oto.hesso(
+                variant="sgd",
+                lr=recipe.peak_learning_rate,
+                first_momentum=recipe.momentum,
+                weight_decay=recipe.weight_decay,
+                target_group_sparsity=group_sparsity,
+                start_pruning_step=round(START * total_steps),
+                pruning_periods=PERIODS,
+                pruning_steps=max(PERIODS, round((END - START) * total_steps)),
+            )
+        model.train()
+        self.model = model
+
+    def finish(self) -> nn.Module:
+        """Cut the model in place."""
+        _cut(self._oto)
+        return self.model
+
+
+def cut_copy(model: nn.Module, example: Tensor) -> nn.Module:
+    """What cutting the zero groups of `model` would leave; the model stays whole."""
+    whole = copy.deepcopy(model)
+    whole.zero_grad()
+    with quiet():
+        oto = _inspect(whole, example)
+    _cut(oto)
+    return whole
+
+
+def _inspect(model: nn.Module, example: Tensor) -> Any:
+    # Only in its own environment, so there is nothing here to import or to check it by.
+    package = importlib.import_module("only_train_once")
+    setattr(torch.Tensor, "cuda", lambda tensor, *_, **__: tensor)  # noqa: B010 - the assignment would be an error of types
+    return package.OTO(model=model, dummy_input=example)
+
+
+def _cut(oto: Any) -> None:
+    """`construct_subnet` cuts the model in place and also saves it, which is not wanted here."""
+    with tempfile.TemporaryDirectory() as folder, quiet():
+        oto.construct_subnet(out_dir=folder)
+
+
+@contextlib.contextmanager
+def quiet():
+    """Without the package's prints."""
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        yield
+
+
+def python_of_peer(given: Path | None) -> Path | None:
+    """The interpreter to use; None, with a word on stderr, if it is not there."""
+    path = given or PYTHON
+    if path.exists():
+        return path
+    print(MISSING, file=sys.stderr)
+    return None

@@ -1,0 +1,162 @@
+"""`python -m benchmarks overhead`: the plain loop and ours in turns; writes `benchmarks/results/overhead.md`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean, median
+
+import torch
+
+from benchmarks.loops import Lap, PlainLoop, PrunedLoop, noise_batches
+from benchmarks.overhead.memory import LOOPS, peak_megabytes
+from benchmarks.recipe import Recipe
+from benchmarks.resnet import build_resnet
+from benchmarks.sheet import RESULTS, heading, table, write_sheet, yes
+from benchmarks.waiting import Waiting, waiting
+
+BAR = 1.05
+KEEP_FLOPS = 0.45
+PAPER_EVERY = 20
+SEARCH_SHARE = 0.4
+
+_INTRODUCTION = """\
+ResNet-{depth} on images of 32 x 32 (noise), batches of {batch}, float32, channels last, {steps} steps each, the whole schedule with
+`keep_flops={keep}` and `shrink=False`. The two loops live in one process and take turns step by step (who goes first changes every
+step), so that whatever else the machine does hits both alike. Memory: the largest resident set of processes of their own, {repeats} of
+each in turns, {memory_steps} steps through all phases, medians.
+
+A run this short gives the controller one update in 8 steps of the search, the highest rate there is; from 20,000 steps on it is one
+in 20. *medians*: the median step of each phase and kind, times how often it occurs; robust against disturbances.
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What can be asked for."""
+    parser.add_argument("--depth", type=int, default=56, help="of the ResNet (default: 56)")
+    parser.add_argument("--steps", type=int, default=400, metavar="N", help="length of each run (default: 400)")
+    parser.add_argument("--batch-size", type=int, default=128, metavar="N")
+    parser.add_argument("--memory-steps", type=int, default=16, metavar="N")
+    parser.add_argument("--memory-repeats", type=int, default=3, metavar="N")
+    parser.add_argument("--out", type=Path, default=RESULTS / "overhead.md", metavar="FILE")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure and write the sheet; 1 if a bar is missed."""
+    num_repeats = arguments.memory_repeats * len(LOOPS)
+    with waiting(arguments.steps + num_repeats * arguments.memory_steps, "time") as bar:
+        plain, ours, loop = _take_turns(arguments, bar)
+        bar.say("memory")
+        peaks: dict[str, list[tuple[float, float]]] = {name: [] for name in LOOPS}
+        for number in range(num_repeats):
+            name = LOOPS[number % 2]
+            peaks[name].append(
+                peak_megabytes(name, depth=arguments.depth, batch_size=arguments.batch_size, num_steps=arguments.memory_steps)
+            )
+            bar.advance(arguments.memory_steps)
+    whole = {name: median(peak for peak, _ in found) for name, found in peaks.items()}
+    above = {name: median(peak for _, peak in found) for name, found in peaks.items()}
+    ratios = {
+        "time, sum of all steps": _total(ours) / _total(plain),
+        "time, medians": _by_medians(ours) / _by_medians(plain),
+        "CPU seconds of all threads, sum of all steps": sum(lap.cpu for lap in ours) / sum(lap.cpu for lap in plain),
+        f"time, medians, one controller update in {PAPER_EVERY} steps (from 20,000 steps on)": _long_run(ours) / _by_medians(plain),
+        "largest memory of the process": whole["pruned"] / whole["plain"],
+        "largest memory above that of the imports": above["pruned"] / above["plain"],
+    }
+    lines = _sheet(arguments, plain, ours, loop, ratios)
+    lines += [f"Memory: plain {whole['plain']:.0f} MB, ours {whole['pruned']:.0f} MB; before the model {_before(peaks):.0f} MB."]
+    write_sheet(arguments.out, lines)
+    return 0 if all(ratio <= BAR for ratio in ratios.values()) else 1
+
+
+def _take_turns(arguments: argparse.Namespace, bar: Waiting) -> tuple[list[Lap], list[Lap], PrunedLoop]:
+    batches = noise_batches(9, arguments.batch_size)
+    held = batches.pop()
+    models = [build_resnet(arguments.depth, seed=0).to(memory_format=torch.channels_last) for _ in range(2)]
+    plain = PlainLoop(models[0], Recipe(), arguments.steps)
+    ours = PrunedLoop(models[1], Recipe(), arguments.steps, example=held[0][:2], keep_flops=KEEP_FLOPS, shrink=False)
+    # The first pass through a shape compiles kernels: take it before the clock starts.
+    for model in models:
+        torch.nn.functional.cross_entropy(model(held[0]), held[1]).backward()
+        model.zero_grad()
+    laps: dict[PlainLoop, list[Lap]] = {plain: [], ours: []}
+    for step in range(arguments.steps):
+        for loop in (plain, ours) if step % 2 else (ours, plain):
+            laps[loop].append(loop.step(batches[step % len(batches)], held))
+        bar.advance()
+    ours.finish()
+    return laps[plain], laps[ours], ours
+
+
+def _sheet(args: argparse.Namespace, plain: list[Lap], ours: list[Lap], loop: PrunedLoop, ratios: dict[str, float]) -> list[str]:
+    words = _INTRODUCTION.format(
+        depth=args.depth,
+        batch=args.batch_size,
+        steps=args.steps,
+        keep=KEEP_FLOPS,
+        repeats=args.memory_repeats,
+        memory_steps=args.memory_steps,
+    )
+    plain_optimizer = median(lap.optimizer for lap in plain)
+    rows = [("plain loop", len(plain), *_milliseconds(plain), "-")]
+    for phase, is_update in dict.fromkeys((lap.phase, lap.is_update) for lap in ours):
+        laps = _kind(ours, phase, is_update)
+        share = median(lap.projection for lap in laps) / plain_optimizer
+        name = f"ours, {phase}, controller learns" if is_update else f"ours, {phase}"
+        rows.append((name, len(laps), *_milliseconds(laps), f"{share:.2f}"))
+    return [
+        "# Overhead of controller, gates and projection, without the shrink",
+        "",
+        *heading(seeds="seed 0", packages=("torch", "trainonce")),
+        "",
+        words,
+        *table(("what", "bar", "ours / plain", "met"), [(what, f"<= {BAR}", f"{r:.3f}", yes(r <= BAR)) for what, r in ratios.items()]),
+        "",
+        "## One step, milliseconds (medians)",
+        "",
+        *table(
+            ("step", "how many", "whole", "forward, backward", "optimizer", "projection", "pruner.step", "projection / optimizer step"),
+            rows,
+        ),
+        "",
+        f"Once per run, not in the ratios: attach {loop.setup_seconds:.1f} s, finish (the cut with its proof) {loop.finish_seconds:.1f} s.",
+        "",
+        f"Shares of all of our steps' time: {_shares(ours)}.",
+        "",
+    ]
+
+
+def _kind(laps: Sequence[Lap], phase: str, is_update: bool) -> list[Lap]:
+    return [lap for lap in laps if lap.phase == phase and lap.is_update == is_update]
+
+
+def _milliseconds(laps: Sequence[Lap]) -> tuple[str, ...]:
+    parts = ("wall", "forward_backward", "optimizer", "projection", "controller")
+    return tuple(f"{1000 * median(getattr(lap, part) for lap in laps):.2f}" for part in parts)
+
+
+def _total(laps: Sequence[Lap]) -> float:
+    return sum(lap.wall for lap in laps)
+
+
+def _by_medians(laps: Sequence[Lap]) -> float:
+    kinds = dict.fromkeys((lap.phase, lap.is_update) for lap in laps)
+    return sum(len(found) * median(lap.wall for lap in found) for found in (_kind(laps, *kind) for kind in kinds))
+
+
+def _long_run(laps: Sequence[Lap]) -> float:
+    """As `_by_medians`, with as many updates as a long run has."""
+    num_updates = sum(lap.is_update for lap in laps)
+    update = median(lap.controller for lap in laps if lap.is_update) if num_updates else 0.0
+    return _by_medians(laps) - (num_updates - SEARCH_SHARE * len(laps) / PAPER_EVERY) * update
+
+
+def _shares(laps: Sequence[Lap]) -> str:
+    parts = {"forward and backward": "forward_backward", "optimizer": "optimizer", "projection": "projection", "controller": "controller"}
+    return ", ".join(f"{words} {sum(getattr(lap, part) for lap in laps) / _total(laps):.1%}" for words, part in parts.items())
+
+
+def _before(peaks: dict[str, list[tuple[float, float]]]) -> float:
+    return mean(peak - above for found in peaks.values() for peak, above in found)
