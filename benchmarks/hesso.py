@@ -24,13 +24,20 @@ PYTHON = ROOT / ".venv-oto" / "bin" / "python"
 MISSING = "only_train_once is not installed here; `make hesso` builds an environment of its own for it"
 
 START, END, PERIODS = 0.10, 0.50, 10
-"""It prunes where our search is, in as many periods as its tutorials have."""
+"""It prunes where the paper's search is, in ten periods, unless it is told another end."""
+
+LEAST_PERIOD = 10
+"""Steps; within a period groups fade to zero, and one of a single step would zero them at once, which is not the method."""
 
 
 class Hesso:
     """A model with only_train_once's optimizer on it."""
 
-    def __init__(self, model: nn.Module, example: Tensor, recipe: Recipe, total_steps: int, *, group_sparsity: float) -> None:
+    def __init__(
+        self, model: nn.Module, example: Tensor, recipe: Recipe, total_steps: int, *, group_sparsity: float, end: float = END
+    ) -> None:
+        pruning_steps = max(LEAST_PERIOD, round((end - START) * total_steps))
+        num_periods = max(1, min(PERIODS, pruning_steps // LEAST_PERIOD))
         with quiet():
             self._oto = _inspect(model, example)
             self.optimizer = self._oto.hesso(
@@ -40,8 +47,9 @@ class Hesso:
                 weight_decay=recipe.weight_decay,
                 target_group_sparsity=group_sparsity,
                 start_pruning_step=round(START * total_steps),
-                pruning_periods=PERIODS,
-                pruning_steps=max(PERIODS, round((END - START) * total_steps)),
+                pruning_periods=num_periods,
+                # The package drops the remainder of this division: without it the pruning ends where it was meant to.
+                pruning_steps=pruning_steps // num_periods * num_periods,
             )
         model.train()
         self.model = model

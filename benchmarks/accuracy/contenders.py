@@ -33,6 +33,7 @@ CONTENDERS = {
     "scratch": Entry("the shape that ours found, from scratch", "ours", "FromScratch", needs="ours"),
     "paper": Entry("ours, the paper's constants", "ours", "PaperConstants"),
     "paper_strength": Entry("ours, the paper's constant lambda only", "ours", "PaperStrength"),
+    "paper_phases": Entry("ours, the paper's phases only", "ours", "PaperPhases"),
     "paper_controller": Entry("ours, the paper's controller only", "ours", "PaperController"),
     "taylor_prior": Entry("ours, controller on a Taylor prior", "ours", "TaylorPrior"),
     "free_logits": Entry("ours, one free logit per unit", "ours", "PlainController"),
@@ -46,7 +47,9 @@ CONTENDERS = {
     "random": Entry("policy random", "ours", "WithRandom"),
     "uniform": Entry("policy uniform", "ours", "WithUniform"),
     "torch_pruning": Entry("Torch-Pruning: train, prune, fine-tune, one cosine", "train_prune_tune", "OneCosine", is_peer=True),
+    "torch_pruning_early": Entry("Torch-Pruning: the same, pruned at 30 %", "train_prune_tune", "PrunedEarly", is_peer=True),
     "torch_pruning_two": Entry("Torch-Pruning: train, prune, fine-tune, two cosines", "train_prune_tune", "TwoCosines", is_peer=True),
     "torch_pruning_sparse": Entry("Torch-Pruning: group sparsity, prune, fine-tune", "train_prune_tune", "GroupSparsity", is_peer=True),
     "hesso": Entry("only_train_once: HESSO", "hesso", "HessoContender", needs_peer_python=True, is_peer=True),
+    "hesso_early": Entry("only_train_once: HESSO, pruned by 30 %", "hesso", "PrunedEarly", needs_peer_python=True, is_peer=True),
 }

@@ -34,6 +34,7 @@ class HessoContender(Contender):
 
     memory_format = torch.contiguous_format
     can_resume = False
+    PRUNED_AT = END
     tries = 0
     # FLOPs left as a power of the groups left; each try corrects it. 0.73 is about right for ResNets on small images.
     exponent = 0.73
@@ -42,12 +43,14 @@ class HessoContender(Contender):
         """Begin, or begin again, with the share of groups to try."""
         self.group_sparsity = 1 - self.configuration.keep_flops ** (1 / self.exponent)
         self._dense_macs = count_image_macs(self.model, self.example[:1])
-        self._hesso = Hesso(self.model, self.example[:1], self.recipe, self.total_steps, group_sparsity=self.group_sparsity)
+        self._hesso = Hesso(
+            self.model, self.example[:1], self.recipe, self.total_steps, group_sparsity=self.group_sparsity, end=self.PRUNED_AT
+        )
         self.optimizer = self._hesso.optimizer
 
     def step(self, number: int, batch: Batch, draw_held: Callable[[], Batch]) -> float:
         """A step; the first after the pruning looks at the FLOPs."""
-        if number == round(END * self.total_steps) + 2 and self.tries < MOST_TRIES:
+        if number == round(self.PRUNED_AT * self.total_steps) + 2 and self.tries < MOST_TRIES:
             found = self._share_now()
             if abs(found - self.configuration.keep_flops) > WITHIN:
                 self._correct(found)
@@ -70,3 +73,9 @@ class HessoContender(Contender):
         """Fit the power to what was found, on the class: the harness makes a new contender for the next try."""
         type(self).exponent = math.log(found) / math.log(1 - self.group_sparsity)
         type(self).tries += 1
+
+
+class PrunedEarly(HessoContender):
+    """Pruned by the time that ours decides."""
+
+    PRUNED_AT = 0.3

@@ -107,7 +107,7 @@ class Ours(Contender):
 
 
 class PaperConstants(Ours):
-    """The paper's lambda = 10 throughout, one controller update in 20 steps at 1e-3."""
+    """The paper's lambda = 10 throughout, its phases, one controller update in 20 steps at 1e-3."""
 
     def policy(self) -> Policy:
         return Controller(learning_rate=1e-3)
@@ -116,7 +116,7 @@ class PaperConstants(Ours):
         return trainonce.Strength.constant(10.0)
 
     def schedule(self) -> trainonce.Schedule:
-        return trainonce.Schedule(update_every=PAPER_EVERY)
+        return replace(trainonce.Schedule.paper(), update_every=PAPER_EVERY)
 
 
 class PaperStrength(Ours):
@@ -131,6 +131,13 @@ class PaperController(Ours):
 
     def policy(self) -> Policy:
         return Controller()
+
+
+class PaperPhases(Ours):
+    """Decides at half-time, as the paper does; everything else as in ours."""
+
+    def schedule(self) -> trainonce.Schedule:
+        return trainonce.Schedule.paper()
 
 
 class PlainController(Ours):

@@ -1,4 +1,4 @@
-"""Torch-Pruning in the harness: train for half of the epochs, prune, fine-tune for the other half."""
+"""Torch-Pruning in the harness: train for half of the epochs (or less), prune, fine-tune for the rest."""
 
 from __future__ import annotations
 
@@ -12,14 +12,21 @@ from benchmarks.torchpruning import magnitude_pruner, sparse_pruner, step_down_t
 class OneCosine(Contender):
     """The learning rate goes on across the cut."""
 
+    PRUNE_AT = 0.5
+
+    @property
+    def first_epochs(self) -> int:
+        """How many epochs come before the cut."""
+        return max(1, round(self.PRUNE_AT * self.configuration.epochs))
+
     def prepare(self) -> None:
         """Dense training at first."""
         super().prepare()
         self._half: dict[str, Any] | None = None
 
     def begin_epoch(self, epoch: int) -> None:
-        """Prune at half-time."""
-        if epoch == self.configuration.epochs // 2:
+        """Prune when its time has come."""
+        if epoch == self.first_epochs:
             self._half = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
             self._prune()
 
@@ -44,15 +51,21 @@ class OneCosine(Contender):
         super().load_state_dict(state)
 
 
+class PrunedEarly(OneCosine):
+    """Pruned where ours decides."""
+
+    PRUNE_AT = 0.3
+
+
 class TwoCosines(OneCosine):
     """Training ends with a learning rate of zero, fine-tuning begins anew at a tenth of the first peak, as its benchmark does."""
 
     def learning_rate(self, step: int) -> float:
         """Two runs in one."""
-        half = self.configuration.epochs // 2 * (self.total_steps // self.configuration.epochs)
-        if step < half:
-            return self.recipe.learning_rate(step, half)
-        return 0.1 * self.recipe.learning_rate(step - half, self.total_steps - half)
+        first_steps = self.first_epochs * (self.total_steps // self.configuration.epochs)
+        if step < first_steps:
+            return self.recipe.learning_rate(step, first_steps)
+        return 0.1 * self.recipe.learning_rate(step - first_steps, self.total_steps - first_steps)
 
 
 class GroupSparsity(TwoCosines):

@@ -15,11 +15,11 @@ from benchmarks.recipe import Recipe
 from benchmarks.resnet import build_resnet
 from benchmarks.sheet import RESULTS, heading, table, write_sheet, yes
 from benchmarks.waiting import Waiting, waiting
+from trainonce.schedule import LONG_RUN_EVERY, Phase
 
 BAR = 1.05
 KEEP_FLOPS = 0.45
-PAPER_EVERY = 20
-SEARCH_SHARE = 0.4
+PAPER_EVERY = LONG_RUN_EVERY
 
 Kind = tuple[str, bool]
 """The phase of one of our steps, and whether the controller learned in it."""
@@ -30,9 +30,9 @@ ResNet-{depth} on images of 32 x 32 (noise), batches of {batch}, float32, channe
 step), so that whatever else the machine does hits both alike. Memory: the largest resident set of processes of their own, {repeats} of
 each in turns, {memory_steps} steps through all phases, medians.
 
-A run this short gives the controller one update in 8 steps of the search, the highest rate there is; from 20,000 steps on it is one
-in 20. *medians*: the median step of each phase and kind, and of the plain loop's steps beside them, times how often it occurs; robust
-against disturbances.
+A run this short gives the controller one update in {every} steps of the search, the highest rate there is; in long runs it is one in
+{paper_every}. *medians*: the median step of each phase and kind, and of the plain steps beside them, times how often it occurs;
+robust against disturbances.
 """
 
 
@@ -66,8 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         "time, sum of all steps": _total(ours) / _total(plain),
         "time, medians": _by_medians(ours, kinds) / _by_medians(plain, kinds),
         "CPU seconds of all threads, sum of all steps": sum(lap.cpu for lap in ours) / sum(lap.cpu for lap in plain),
-        f"time, medians, one controller update in {PAPER_EVERY} steps (from 20,000 steps on)": _long_run(ours, kinds)
-        / _by_medians(plain, kinds),
+        f"time, medians, one controller update in {PAPER_EVERY} steps, as in long runs": _long_run(ours, kinds) / _by_medians(plain, kinds),
         "largest memory of the process": whole["pruned"] / whole["plain"],
         "largest memory above that of the imports": above["pruned"] / above["plain"],
     }
@@ -102,6 +101,8 @@ def _sheet(args: argparse.Namespace, plain: list[Lap], ours: list[Lap], loop: Pr
         batch=args.batch_size,
         steps=args.steps,
         keep=KEEP_FLOPS,
+        every=loop.pruner.schedule.in_steps(args.steps).update_every,
+        paper_every=PAPER_EVERY,
         repeats=args.memory_repeats,
         memory_steps=args.memory_steps,
     )
@@ -160,7 +161,8 @@ def _long_run(laps: Sequence[Lap], kinds: Sequence[Kind]) -> float:
     """As `_by_medians`, with as many updates as a long run has."""
     num_updates = sum(lap.is_update for lap in laps)
     update = median(lap.controller for lap in laps if lap.is_update) if num_updates else 0.0
-    return _by_medians(laps, kinds) - (num_updates - SEARCH_SHARE * len(laps) / PAPER_EVERY) * update
+    num_searching = sum(lap.phase == Phase.SEARCH for lap in laps)
+    return _by_medians(laps, kinds) - (num_updates - num_searching / PAPER_EVERY) * update
 
 
 def _shares(laps: Sequence[Lap]) -> str:
