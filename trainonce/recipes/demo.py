@@ -13,9 +13,6 @@ def digits_resnet20() -> Run:
         model="cifar:resnet20",
         data="digits",
         keep_flops=0.45,
-        # In so short a run the small model needs the longer part of it to learn again what the cut took.
-        shrink_from=0.15,
-        settle_from=0.3,
         epochs=40,
         batch_size=64,
         lr=0.1,
