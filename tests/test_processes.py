@@ -137,7 +137,7 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path: Path):
 def test_a_killed_worker_comes_back_from_the_checkpoint(tmp_path: Path):
     out = tmp_path / "run"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(WORKER.parents[1])}
-    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "2", "--monitor-interval", "0.1"]
+    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "5", "--monitor-interval", "0.1"]
     words += ["--master-port", str(free_port()), str(WORKER), str(out), json.dumps(SETTINGS)]
     process = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for_step(out, 8, process)
