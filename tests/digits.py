@@ -67,7 +67,7 @@ def accuracy(model: nn.Module) -> float:
 
 def attached(model: nn.Module, optimizer: Any, total_steps: int, **settings: Any) -> trainonce.Pruner:
     """A pruner with enough updates for its controller."""
-    schedule = trainonce.Schedule(update_every=max(1, total_steps // 150))
+    schedule = trainonce.Schedule(search_from=0.1, shrink_from=0.2, settle_from=0.5, update_every=max(1, total_steps // 150))
     dtype = next(model.parameters()).dtype
     settings = {"keep_flops": 0.45, "schedule": schedule} | settings
     return trainonce.attach(model, optimizer, example=batch(0, 2, dtype)[0], total_steps=total_steps, **settings)

@@ -221,7 +221,7 @@ def test_adam_itself_arrives_at_the_solution():
     unknowns = Unknowns()
     optimizer = torch.optim.Adam(unknowns.tensors.values(), lr=0.05)
     watch = watched(unknowns, optimizer, AdamMetric())
-    minimise(unknowns, optimizer, [0.05 * 0.993**step for step in range(1000)])
+    minimise(unknowns, optimizer, [0.05 * 0.99**step for step in range(700)])
     assert torch.allclose(unknowns.groups(), solution(), rtol=0, atol=1e-4)
     assert not bool(unknowns.groups()[solution().norm(dim=1) < 1e-6].any())
     assert watch.norm is not None
@@ -232,7 +232,7 @@ def test_the_plain_pull_behind_adam_does_not_solve_the_problem():
     unknowns = Unknowns()
     optimizer = torch.optim.Adam(unknowns.tensors.values(), lr=0.05)
     watched(unknowns, optimizer, Proximal())
-    minimise(unknowns, optimizer, [0.05 * 0.993**step for step in range(1000)])
+    minimise(unknowns, optimizer, [0.05 * 0.99**step for step in range(700)])
     assert not torch.allclose(unknowns.groups(), solution(), rtol=0, atol=1e-2)
 
 

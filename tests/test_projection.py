@@ -174,6 +174,32 @@ def test_only_selected_units_change(pull: Pull, dtype: torch.dtype):
                 assert torch.equal(item, state[name][key])
 
 
+@pytest.mark.parametrize("strength", [1.0, 20.0, 1e4])
+@pytest.mark.parametrize("pull", [Proximal(), HalfSpace(0.3), AdamMetric()], ids=["proximal", "half_space", "adam_metric"])
+def test_a_pull_ends_at_the_floor(pull: Pull, strength: float):
+    """However strong: what is above the floor ends at it or above, what is below it already does not move."""
+    units, tensors = scattered_units()
+    optimizer = torch.optim.Adam(tensors.values(), lr=0.1)
+    projection = Projection(units, tensors, optimizer)
+    projection.select(PULLED)
+    projection.remember()
+    stepped(tensors, optimizer)
+    norms = projection.norms()
+    floor = 0.5 * norms
+    floor[3] = 2 * norms[3]
+    before = copies(tensors)
+    projection.apply(pull, strength, floor=floor)
+    for unit in range(6):
+        old, new = gathered(units, before, unit), gathered(units, tensors, unit)
+        if unit == 3 or not PULLED[unit]:
+            assert torch.equal(new, old)
+        else:
+            assert float(new.norm()) >= float(floor[unit]) * (1 - 1e-6)
+            assert float(new.norm()) < float(old.norm())
+            if strength == 1e4:
+                assert torch.allclose(new, old / 2, rtol=1e-5)
+
+
 def crossing() -> tuple[Units, dict[str, nn.Parameter]]:
     """A square matrix whose rows are units 0 to 4 and whose columns are units 5 to 8, and vectors of both."""
     generator = torch.Generator().manual_seed(3)

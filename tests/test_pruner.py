@@ -48,7 +48,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 
 def quiet_run(model: nn.Module, optimizer: Any, total_steps: int = 60, **settings: Any) -> trainonce.Pruner:
     """A short run whose policy needs no loss."""
-    settings = {"policy": policies.FilterNorm(), "schedule": Schedule()} | settings
+    settings = {"policy": policies.FilterNorm(), "schedule": Schedule.paper()} | settings
     return attached(model, optimizer, total_steps, **settings)
 
 
@@ -161,7 +161,8 @@ def test_every_policy_meets_the_budget_without_loss(name: str):
     train(model, optimizer, pruner, steps=range(130), size=16)
     before = predictions(model)
     pruner.finish()
-    assert 0.43 <= count_macs(model, image) / total <= 0.45
+    # One channel of so narrow a net is up to 3 % of it.
+    assert 0.42 <= count_macs(model, image) / total <= 0.45
     assert torch.equal(predictions(model).argmax(dim=1), before.argmax(dim=1))
 
 
@@ -270,6 +271,24 @@ def test_units_that_were_to_go_come_back_when_they_are_needed(gentle: bool):
         assert correct > 0.9
     else:
         assert not bool(weight[masked].any()), "gone for good"
+
+
+@pytest.mark.parametrize("floor", [0.1, 0.0])
+def test_while_the_decision_is_open_nothing_goes_below_the_floor(floor: float):
+    """A pull that would be enough many times over: with a floor, what is masked is small but alive when the search ends."""
+    model = convolutional(6)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = Schedule(search_from=2, shrink_from=2, settle_from=45, update_every=1)
+    pruner = quiet_run(
+        model, optimizer, policy=policies.StaticSalience(), schedule=schedule, strength=Strength(searching=3.0, floor=floor), round_to=1
+    )
+    train(model, optimizer, pruner, steps=range(44), size=8)
+    masked = pruner.masks["1.0"] == 0
+    assert bool(masked.any())
+    scales = model[1][1].weight.detach()[masked]
+    assert bool((scales != 0).all()) == (floor > 0)
+    train(model, optimizer, pruner, steps=range(44, 60), size=8)
+    assert pruner.shrunk
 
 
 def test_frozen_layers_are_kept_with_the_reason():

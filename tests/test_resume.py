@@ -37,6 +37,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "gradual": {"policy": lambda: policies.Gradual(policies.Taylor(), num_periods=5), "pull": trainonce.HalfSpace()},
     "random": {"policy": policies.RandomChoice},
     "no_shrink": {"shrink": False},
+    "down_to_the_floor": {"policy": policies.StaticSalience, "strength": trainonce.Strength(searching=3.0)},
 }
 
 

@@ -105,3 +105,9 @@ def test_what_is_no_strength_is_refused(name: str, value: Any):
 def test_what_is_no_deadline_is_refused(value: Any):
     with pytest.raises(ValueError, match=r"^zero_within must be above 0 and at most 1, got [^\n]*$"):
         Strength(zero_within=value)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.0, float("nan"), "low"])
+def test_what_is_no_floor_is_refused(value: Any):
+    with pytest.raises(ValueError, match=r"^floor must be at least 0 and below 1, got [^\n]*$"):
+        Strength(floor=value)

@@ -174,7 +174,7 @@ class Projection:
     def apply(self, pull: Pull, strength: float, *, largest_scale: float = 1.0, floor: Tensor | None = None) -> None:
         """Pull the selected units; `largest_scale` below 1 shortens them by that factor at least, 0 makes them zero now.
 
-        Units whose norm is at or below their `floor` are left alone.
+        A pull that would bring a unit's norm below its `floor` ends there; units that are below it already are left alone.
         """
         if not self._selected or (pull.needs_before and not self._before):
             return
@@ -183,10 +183,7 @@ class Projection:
         if largest_scale < 1:
             pulled = torch.ops.aten._foreach_mul.Scalar(pulled, largest_scale)
         if floor is not None:
-            above = trial.squares(trial.rows).sqrt() > floor.to(trial.rows[0].device)
-            pulled = [
-                torch.where(_per_row(above[units], old), new, old) for units, old, new in zip(trial.units, trial.rows, pulled, strict=True)
-            ]
+            pulled = _not_below(floor.to(trial.rows[0].device), trial, pulled)
         seen: set[str] = set()
         for rows, old, new in zip(self._selected, trial.rows, pulled, strict=True):
             parameter = self._tensors[rows.tensor]
@@ -257,6 +254,15 @@ class Projection:
             for item in state.values():
                 if isinstance(item, Tensor) and item.shape == parameter.shape and item.dim() > 0:
                     item.index_fill_(rows.axis, positions, 0)
+
+
+def _not_below(floor_U: Tensor, trial: Trial, pulled: list[Tensor]) -> list[Tensor]:
+    """The pulled rows, and instead of those that end below the floor the old ones, shortened to it at most."""
+    too_far_U = trial.squares(pulled).sqrt() < floor_U
+    norms_U = trial.squares(trial.rows).sqrt()
+    scale_U = (floor_U / norms_U.clamp_min(torch.finfo(norms_U.dtype).tiny)).clamp_max(1)
+    on_floor = _scaled(trial.rows, [scale_U[units] for units in trial.units])
+    return [torch.where(_per_row(too_far_U[units], new), old, new) for units, old, new in zip(trial.units, on_floor, pulled, strict=True)]
 
 
 def _row_sums(rows: Tensor) -> Tensor:

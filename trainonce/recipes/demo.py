@@ -13,11 +13,11 @@ def digits_resnet20() -> Run:
         model="cifar:resnet20",
         data="digits",
         keep_flops=0.45,
-        epochs=24,
+        epochs=40,
         batch_size=64,
         lr=0.1,
         nesterov=True,
         weight_decay=5e-4,
-        warmup_epochs=1.0,
+        warmup_epochs=1.5,
         save_epochs=4,
     )

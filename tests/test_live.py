@@ -1,0 +1,88 @@
+"""The live view says where a run is: a panel on a terminal, plain lines elsewhere, nothing on other ranks."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from runs import make_data, make_net, make_settings
+from trainonce.report.live import Lines, LivePanel, Moment, Silence, choose_view, describe, draw, in_minutes
+from trainonce.training import fit, outcome
+
+
+def moment(**changes) -> Moment:
+    values = {"step": 30, "total_steps": 100, "epoch": 3.0, "epochs": 10, "phase": "search", "loss": 0.51234, "lr": 0.1, "top1": 91.5}
+    values |= {"keep_flops": 0.7, "keep_flops_target": 0.45, "num_alive": 70, "num_units": 96, "steps_per_second": 2.0}
+    return Moment(**(values | changes))
+
+
+def shown(view: Moment, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(draw(view, "resnet20 on digits"))
+    return console.file.getvalue()
+
+
+def test_the_panel_and_the_line_say_the_same():
+    panel, line = shown(moment()), describe(moment())
+    for word in ("search", "91.5", "70.0 %", "45.0 %", "2.0 steps/s", "35 s left"):
+        assert word in panel
+        assert word in line
+    assert "70 of 96" in panel
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize("phase", ["warm-up", "search", "settle", "small", "dense"])
+def test_every_phase_can_be_shown(phase: str):
+    assert phase in shown(moment(phase=phase), width=60)
+
+
+def test_a_dense_run_speaks_of_no_budget():
+    dense = moment(phase="dense", keep_flops=None, keep_flops_target=None, top1=None)
+    assert "target" not in describe(dense) + shown(dense)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0 s"), (59.4, "59 s"), (61, "1:01 min"), (3600, "1:00 h"), (7325, "2:02 h")])
+def test_durations_are_short(seconds: float, text: str):
+    assert in_minutes(seconds) == text
+
+
+def test_lines_come_seldom_but_the_last_one_always():
+    stream = io.StringIO()
+    lines = Lines(stream, seconds=1000)
+    for step in range(1, 101):
+        lines.show(moment(step=step))
+    assert stream.getvalue().count("\n") == 2
+    assert "step 100/100" in stream.getvalue()
+
+
+def test_a_terminal_gets_a_panel_and_a_pipe_gets_lines(monkeypatch: pytest.MonkeyPatch):
+    assert isinstance(choose_view("run"), Lines)
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    panel = LivePanel("run on data", console)
+    panel.show(moment())
+    panel.say("the model was cut [at step 3]")
+    panel.close()
+    text = console.file.getvalue()
+    assert "run on data" in text
+    assert "[at step 3]" in text
+
+
+def test_a_run_tells_its_view_and_silence_is_silent(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
+    stream = io.StringIO()
+    fit(make_net(), make_data(), settings=make_settings(), view=Lines(stream, seconds=0))
+    assert "the model was cut at step" in stream.getvalue()
+    assert "step 24/24" in stream.getvalue()
+    fit(make_net(), make_data(), settings=make_settings(epochs=1, keep_flops=None), view=Silence())
+    assert capsys.readouterr() == ("", "")
+
+
+def test_scalars_go_to_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
+    result = fit(make_net(), make_data(), settings=make_settings(tensorboard=True), out=tmp_path / "run")
+    events = accumulator.EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    found = [(event.step, event.value) for event in events.Scalars("keep_flops")]
+    assert [step for step, _ in found] == [record["step"] for record in result.history]
+    assert found[-1][1] == pytest.approx(result.history[-1]["keep_flops"])
