@@ -33,6 +33,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "taylor": {"policy": policies.Taylor},
     "oto": {"policy": policies.PenaliseAll, "pull": trainonce.HalfSpace()},
     "static": {"policy": policies.StaticSalience, "pull": trainonce.HalfSpace(0.1)},
+    "prior_taylor": {"policy": lambda: policies.AnchoredController(prior=policies.Taylor())},
     "static_taylor": {"policy": lambda: policies.StaticSalience(policies.Taylor())},
     "gradual": {"policy": lambda: policies.Gradual(policies.Taylor(), num_periods=5), "pull": trainonce.HalfSpace()},
     "random": {"policy": policies.RandomChoice},

@@ -170,6 +170,16 @@ class AnchoredController(Controller):
         if self._prior is not None:
             self._prior.observe()
 
+    def state_dict(self) -> dict[str, Any]:
+        """What the controller and its prior remember."""
+        return super().state_dict() | {"prior": {} if self._prior is None else self._prior.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put back what `state_dict` gave."""
+        super().load_state_dict(state)
+        if self._prior is not None:
+            self._prior.load_state_dict(state["prior"])
+
     def _expected(self) -> Tensor:
         """What the prior expects of each unit, scaled to the noise: standard deviation 1."""
         if self._prior is None:
