@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -467,3 +468,36 @@ def test_failed_cut_changes_nothing():
     assert snapshot(model) == before
     for number, state in optimizer.state_dict()["state"].items():
         assert torch.equal(state["momentum_buffer"], momenta[number]["momentum_buffer"])
+
+
+class Sensitive(nn.Module):
+    """A model whose last step turns the rounding of float32, but not that of float64, into another output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(64, 512)
+        self.head = nn.Linear(512, 8)
+
+    def forward(self, data: Tensor) -> Tensor:
+        return torch.sin(1e5 * self.head(self.hidden(data).relu()))
+
+
+def test_float64_decides_where_rounding_changes_the_output():
+    torch.manual_seed(0)
+    model, example = Sensitive().eval(), torch.randn(4, 64)
+    plan = trainonce.Plan.random(trainonce.inspect(model, example), keep=0.5)
+    trainonce.cut(model, plan)
+    assert model.hidden.out_features == 256
+    assert model.hidden.weight.dtype is torch.float32
+
+
+def test_a_wrong_cut_is_refused_in_any_precision():
+    torch.manual_seed(0)
+    model, example = Sensitive().eval(), torch.randn(4, 64)
+    plan = trainonce.Plan.random(trainonce.inspect(model, example), keep=0.5)
+    # Nothing is silenced, so that the dropped channels still count before the cut.
+    loud = replace(plan, cuts=tuple(replace(cut, silenced=False) for cut in plan.cuts))
+    weights = model.hidden.weight.clone()
+    with pytest.raises(trainonce.WrongPlan, match="differs"):
+        trainonce.cut(model, loud)
+    assert torch.equal(model.hidden.weight, weights)

@@ -67,6 +67,19 @@ def scratch_weights(model: nn.Module, dtype: torch.dtype | None) -> Iterator[Non
         restore()
 
 
+@contextmanager
+def own_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+    """Lend the model copies of its own weights in `dtype`."""
+    restore = snapshot(model)
+    try:
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.grad = None
+            tensor.data = tensor.data.to(dtype if tensor.is_floating_point() else tensor.dtype, copy=True)
+        yield
+    finally:
+        restore()
+
+
 class _Noise:
     """Normal numbers without end; they begin again after a while, because drawing them takes longer than a model's forward pass."""
 
@@ -178,11 +191,24 @@ def quick_tolerance(dtype: torch.dtype, macs: int) -> float:
 def difference_on_scratch(model: nn.Module, plan: Plan, example: Example, dtype: torch.dtype | None) -> float:
     """How far cutting by `plan` moves the output, on redrawn weights; the model is left as it was."""
     with scratch_weights(model, dtype):
-        silence(model, plan)
-        before = outputs_of(model, cast(example, dtype))
-        apply_plan(model, plan)
-        after = outputs_of(model, cast(example, dtype))
-    return relative_difference(before, after)
+        return _difference(model, plan, cast(example, dtype))
+
+
+def agrees_in_double(model: nn.Module, plan: Plan, example: Example) -> bool:
+    """Whether the cut by `plan` is exact in float64 on the model's own weights; the model is left as it was."""
+    try:
+        with own_weights(model, torch.float64):
+            return _difference(model, plan, cast(example, torch.float64)) <= TOLERANCE[torch.float64]
+    except Exception:
+        # A model that runs in its own precision only has no second opinion.
+        return False
+
+
+def _difference(model: nn.Module, plan: Plan, example: Example) -> float:
+    silence(model, plan)
+    before = outputs_of(model, example)
+    apply_plan(model, plan)
+    return relative_difference(before, outputs_of(model, example))
 
 
 def failing(groups: list[str], complaint: Callable[[list[str]], str | None]) -> dict[str, str]:

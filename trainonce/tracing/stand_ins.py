@@ -22,6 +22,8 @@ _LEAST_ELEMENTS = 10_000
 _FACTORS = {aten.mm.default: (0, 1), aten.bmm.default: (0, 1), aten.addmm.default: (1, 2), aten.baddbmm.default: (1, 2)}
 """Where the two factors of a matrix product stand; torch takes a hundred times longer to tell its shape."""
 
+_LAYOUTS = {4: torch.channels_last, 5: torch.channels_last_3d}
+
 _ASKING = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
 
 
@@ -81,10 +83,18 @@ def _outline(operator: Any, args: Any, kwargs: dict[str, Any], device: torch.dev
     if operator in _FACTORS:
         left, right = (args[place] for place in _FACTORS[operator])
         return left.new_zeros(*left.shape[:-1], right.shape[-1])
+    if operator is aten.convolution.default and (layout := _LAYOUTS.get(args[0].dim())) and any(_has(layout, item) for item in args[:2]):
+        # torch passes such a layout on; the shape alone would not tell.
+        outline = operator(*map(_without_content, args), **kwargs)
+        return torch.empty(outline.shape, dtype=outline.dtype, device=device, memory_format=layout).zero_()
     outlines = operator(*map(_without_content, args), **{name: _without_content(item) for name, item in kwargs.items()})
     return tree_map_only(
         Tensor, lambda outline: torch.empty_strided(outline.shape, outline.stride(), dtype=outline.dtype, device=device).zero_(), outlines
     )
+
+
+def _has(layout: torch.memory_format, tensor: Tensor) -> bool:
+    return tensor.is_contiguous(memory_format=layout) and not tensor.is_contiguous()
 
 
 def _without_content(item: Any) -> Any:
