@@ -137,21 +137,13 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path: Path):
 def test_a_killed_worker_comes_back_from_the_checkpoint(tmp_path: Path):
     out = tmp_path / "run"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(WORKER.parents[1])}
-    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "5", "--monitor-interval", "0.1"]
+    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1", "--monitor-interval", "0.1"]
     words += ["--master-port", str(free_port()), str(WORKER), str(out), json.dumps(SETTINGS)]
     process = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for_step(out, 8, process)
     owner = (out / ".lock").read_text().split()
     os.kill(int(owner[1]), signal.SIGKILL)
-    try:
-        process.communicate(timeout=120)
-    except subprocess.TimeoutExpired:
-        # On a busy machine gloo may wait for the peer that died while the ranks join again; the same command goes on.
-        process.terminate()
-        process.communicate(timeout=PATIENCE)
-        process = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        finish(process)
-    assert process.returncode == 0
+    finish(process)
     assert (out / "report.json").is_file()
     assert "going on at step" in (out / "log.txt").read_text()
 

@@ -65,8 +65,8 @@ def fit(
     layout = torch.channels_last if settings.channels_last else torch.contiguous_format
     with ExitStack() as stack:
         stack.enter_context(_settings_of_torch(settings))
-        stop = stack.enter_context(StopFlag())
         processes = stack.enter_context(joined(device))
+        stop = stack.enter_context(StopFlag())
         where = Surroundings(device=device, precision=precision, processes=processes, layout=layout)
         model = model.to(device=device, memory_format=layout).train()  # type: ignore[call-overload]
         processes.agree_on_weights(model)

@@ -78,11 +78,19 @@ def joined(device: torch.device) -> Iterator[Processes]:
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         yield Processes()
         return
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    _join("nccl" if device.type == "cuda" else "gloo")
     try:
         yield Processes(dist.get_rank(), dist.get_world_size())
     finally:
         dist.destroy_process_group()
+
+
+def _join(backend: str) -> None:
+    store, rank, world_size = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
+    # torchrun keeps its store when it starts the processes again: without a room of their own they would call at the
+    # addresses of the dead.
+    room = dist.PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)  # type: ignore[attr-defined]
+    dist.init_process_group(backend, store=room, rank=rank, world_size=world_size)
 
 
 def choose_device(name: str) -> torch.device:
