@@ -176,6 +176,9 @@ class Projection:
 
         A pull that would bring a unit's norm below its `floor` ends there; units that are below it already are left alone.
         """
+        if largest_scale == 0:
+            self._fill_with_zero()
+            return
         if not self._selected or (pull.needs_before and not self._before):
             return
         trial = self._trial(with_metrics=isinstance(pull, AdamMetric))
@@ -193,7 +196,8 @@ class Projection:
                 new = self._rows(rows, parameter.detach()) * torch.nan_to_num(ratio)
             seen.add(rows.tensor)
             parameter.detach().index_copy_(rows.axis, rows.positions, new.movedim(0, rows.axis))
-        self._clear_state()
+        if floor is None:
+            self._clear_state()
 
     def norms(self) -> Tensor:
         """The norm of every unit over all of its writers, selected or not."""
@@ -242,18 +246,24 @@ class Projection:
         correction = 1 - settings["betas"][1] ** float(state["step"]) if "betas" in settings and "step" in state else 1.0
         return (self._rows(rows, state["exp_avg_sq"]) / correction).sqrt() + settings.get("eps", 1e-8)
 
-    def _clear_state(self) -> None:
-        """A unit at zero has no momentum: it would walk away from zero again."""
+    def _fill_with_zero(self) -> None:
         for rows in self._selected:
-            parameter = self._tensors[rows.tensor]
-            at_zero = ~self._rows(rows, parameter.detach()).flatten(1).any(dim=1) if parameter.dim() > 1 else parameter[rows.positions] == 0
-            positions = rows.positions[at_zero]
-            if not len(positions):
-                continue
-            state: dict[str, Any] = self._optimizer.state.get(parameter, {})
-            for item in state.values():
-                if isinstance(item, Tensor) and item.shape == parameter.shape and item.dim() > 0:
-                    item.index_fill_(rows.axis, positions, 0)
+            self._tensors[rows.tensor].detach().index_fill_(rows.axis, rows.positions, 0)
+            self._stop(rows, rows.positions)
+
+    def _clear_state(self) -> None:
+        for rows in self._selected:
+            at_zero = _row_sums(self._rows(rows, self._tensors[rows.tensor].detach()).abs()) == 0
+            if bool(at_zero.any()):
+                self._stop(rows, rows.positions[at_zero])
+
+    def _stop(self, rows: Rows, positions: Tensor) -> None:
+        """A unit at zero has no momentum: it would walk away from zero again."""
+        parameter = self._tensors[rows.tensor]
+        state: dict[str, Any] = self._optimizer.state.get(parameter, {})
+        for item in state.values():
+            if isinstance(item, Tensor) and item.shape == parameter.shape and item.dim() > 0:
+                item.index_fill_(rows.axis, positions, 0)
 
 
 def _not_below(floor_U: Tensor, trial: Trial, pulled: list[Tensor]) -> list[Tensor]:

@@ -99,7 +99,7 @@ class Pruner:
             if self._policy.uses_loss:
                 self._update(closure)
             self._projection.select(self._policy.penalised())
-            self._floor = self._projection.mean_norms() * self._strength.floor
+            self._floor = self._projection.mean_norms() * self._strength.floor if self._strength.floor else None
         self._num_steps += 1
         if self._frozen is None and self._num_steps >= self._timetable.settle_from:
             self._freeze(self._budget.choose(same_everywhere(self._policy.scores())))
