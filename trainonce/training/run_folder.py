@@ -15,7 +15,7 @@ import platform
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -113,9 +113,30 @@ def occupied(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
+def room_in(folder: Path) -> Iterator[None]:
+    """Inside, a disk that takes no more is told in one line that names the folder."""
+    try:
+        yield
+    except OSError as error:
+        raise BadSetting(f"can't write into {folder} ({' '.join(str(error).split())}). Make room there, and allow writing.") from None
+
+
+class _PatientFile(logging.FileHandler):
+    """A log that a full disk makes shorter, and that says nothing about it: the run itself does."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Leave the line out."""
+
+    def close(self) -> None:
+        """Close the file, also where its last lines find no room."""
+        with suppress(OSError):
+            super().close()
+
+
+@contextmanager
 def logged(folder: Path) -> Iterator[None]:
     """Whatever trainonce says goes to `log.txt`, too."""
-    handler = logging.FileHandler(folder / LOG, encoding="utf-8")
+    handler = _PatientFile(folder / LOG, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     level = log.level
     log.addHandler(handler)
