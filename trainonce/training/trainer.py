@@ -260,9 +260,12 @@ class Trainer:
         """The loss on a batch of the controller's own samples."""
         processes = self._where.processes
         batch = self._controller_order.batch(self.step)
-        mine = share_of(batch, processes.rank, processes.world_size) if len(batch) >= 2 * processes.world_size else batch
+        is_shared = len(batch) >= 2 * processes.world_size
+        mine = share_of(batch, processes.rank, processes.world_size) if is_shared else batch
         inputs, targets = next(iter(self._train.batches([(mine, self._controller_order.look(self.step))])))
-        return self._loss_on(self.model, inputs, targets, seed=mix(self.settings.seed, _MIX, self.step, -1))
+        value = self._loss_on(self.model, inputs, targets, seed=mix(self.settings.seed, _MIX, self.step, -1))
+        # The pruner takes the mean over processes: as for gradients, the weight makes it the batch's.
+        return value * (len(mine) * processes.world_size / len(batch)) if is_shared else value
 
     def _follow_cut(self) -> None:
         """Bring what surrounds the model to its new shapes."""
