@@ -55,6 +55,20 @@ def stage_of(folder: Path) -> Stage:
     return Stage.FINISHED if (folder / REPORT).is_file() else Stage.UNFINISHED
 
 
+def check_start(folder: Path, *, resume: bool) -> Stage:
+    """How far the run in a folder is; BadSetting if it is finished, or left behind and not to be resumed."""
+    stage = stage_of(folder)
+    if stage is Stage.FINISHED:
+        raise BadSetting(f"the run in {folder} is finished. Look at it with trainonce report {folder}, or choose another out.")
+    if stage is Stage.UNFINISHED and not resume:
+        # Someone else's run in progress is told apart from one that was left behind.
+        with occupied(folder):
+            raise BadSetting(
+                f"{folder} holds a run that is not finished. Go on with trainonce train --resume {folder}, or choose another out."
+            )
+    return stage
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """The configuration of the run in a folder."""
     return read_yaml(folder / CONFIG)

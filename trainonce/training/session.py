@@ -145,19 +145,11 @@ class Session:
         return {"steps_per_epoch": trainer.order.steps_per_epoch, "total_steps": trainer.total_steps, "phases": phases}
 
     def _open(self, out: Path, resume: bool, stack: ExitStack) -> None:
-        stage = run_folder.stage_of(out)
-        if stage is run_folder.Stage.FINISHED:
-            raise BadSetting(f"the run in {out} is finished. Look at it with trainonce report {out}, or choose another out.")
+        stage = run_folder.check_start(out, resume=resume)
+        stack.enter_context(run_folder.occupied(out))
         if stage is run_folder.Stage.UNFINISHED:
-            # Someone else's run in progress is told apart from one that was left behind.
-            stack.enter_context(run_folder.occupied(out))
-            if not resume:
-                raise BadSetting(
-                    f"{out} holds a run that is not finished. Go on with trainonce train --resume {out}, or choose another out."
-                )
             run_folder.check_same(out, self.config, may_differ=MAY_DIFFER)
         else:
-            stack.enter_context(run_folder.occupied(out))
             run_folder.write_start(out, self.config, self.environment)
         stack.enter_context(run_folder.logged(out))
 
