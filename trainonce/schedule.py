@@ -33,6 +33,9 @@ class Schedule:
     shrink_from: float | int = 0.10
     """The paper's T_w: from here the units that are to go are pulled."""
 
+    first_cut_from: float | int | None = None
+    """From here a first part of what goes is decided for good and cut out; the search goes on in what is left. None: all at once."""
+
     settle_from: float | int = 0.30
     """The paper's T_end: from here the decision stands; only the weights change."""
 
@@ -40,8 +43,10 @@ class Schedule:
     """Steps between two updates of the controller; None: the paper's 20, less in runs so short that the controller would starve."""
 
     def __post_init__(self) -> None:
-        for setting in fields(self)[:3]:
+        for setting in fields(self)[:4]:
             value = getattr(self, setting.name)
+            if value is None and setting.name == "first_cut_from":
+                continue
             if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value) or value < 0:
                 raise ValueError(
                     f"{setting.name} must be a fraction from 0 to 1 or a step number, got {value!r}. The default suits most runs."
@@ -60,17 +65,18 @@ class Schedule:
 
     def in_steps(self, total_steps: int) -> Timetable:
         """The schedule as step numbers of a run of this length."""
-        search, shrink, settle = (
+        first = self.settle_from if self.first_cut_from is None else self.first_cut_from
+        search, shrink, first, settle = (
             value if isinstance(value, int) else round(value * total_steps)
-            for value in (self.search_from, self.shrink_from, self.settle_from)
+            for value in (self.search_from, self.shrink_from, first, self.settle_from)
         )
-        if not search <= shrink <= settle < total_steps:
+        if not search <= shrink <= settle < total_steps or not shrink <= first <= settle:
             raise ValueError(
-                f"the phases must follow each other: search from step {search}, shrink from {shrink}, settle from {settle}, "
-                f"end at {total_steps}. Change the schedule or total_steps."
+                f"the phases must follow each other: search from step {search}, shrink from {shrink}, first cut from {first}, "
+                f"settle from {settle}, end at {total_steps}. Change the schedule or total_steps."
             )
         every = self.update_every or min(LONG_RUN_EVERY, max(SHORT_RUN_EVERY, (settle - search) // ENOUGH_UPDATES))
-        return Timetable(total_steps, search, shrink, settle, every)
+        return Timetable(total_steps, search, shrink, first, settle, every)
 
 
 LONG_RUN_EVERY = 20
@@ -89,6 +95,9 @@ class Timetable:
     total_steps: int
     search_from: int
     shrink_from: int
+    first_cut_from: int
+    """Equal to `settle_from` if all is cut at once."""
+
     settle_from: int
     update_every: int
 
@@ -100,6 +109,10 @@ class Timetable:
     def is_searching(self, step: int) -> bool:
         """Whether the decision is still open in this step."""
         return self.search_from <= step < self.settle_from
+
+    def search_progress(self, step: int) -> float:
+        """How much of the search is over, from 0 to 1."""
+        return min(1.0, max(0.0, (step - self.search_from) / max(1, self.settle_from - self.search_from)))
 
     def is_update(self, step: int) -> bool:
         """Whether the controller learns in this step."""
@@ -137,8 +150,8 @@ class Strength:
         """The paper's constant lambda: units that are masked once are gone within a few steps."""
         return cls(searching=strength, settled=strength, floor=0.0, zero_within=0.25)
 
-    def largest_scale(self, timetable: Timetable, step: int) -> float:
+    def largest_scale(self, timetable: Timetable, step: int, *, decided_at: int) -> float:
         """The factor that brings what is left to zero at the deadline, in equal steps from the decision on."""
-        deadline = min(timetable.settle_from + max(1, round(self.zero_within * timetable.total_steps)), timetable.total_steps)
+        deadline = min(decided_at + max(1, round(self.zero_within * timetable.total_steps)), timetable.total_steps)
         remaining = deadline - step
         return 1 - 1 / remaining if remaining > 1 else 0.0
