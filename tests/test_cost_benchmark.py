@@ -105,6 +105,13 @@ def test_the_cost_sheet_has_a_row_for_everyone(tmp_path: Path, monkeypatch: pyte
     assert "| ours, search, controller learns |" in page
 
 
+def test_torch_pruning_pays_for_its_pruning_not_for_our_counting():
+    pytest.importorskip("torch_pruning", reason="pip install -e '.[peers]'")
+    found = train_in_turns(("torch_pruning",), architecture="resnet8", num_steps=2, batch_size=BATCH)["torch_pruning"]
+    assert KEEP_FLOPS - 0.02 <= found.share_of_flops <= KEEP_FLOPS
+    assert 0 < found.once == found.loop.setup_seconds
+
+
 def test_a_peer_that_fails_is_said_not_skipped(tmp_path: Path):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho 'no such package' >&2\nexit 3\n")
