@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+from functools import cache
+from types import ModuleType
 
 import torch
 from torch import nn
@@ -19,15 +22,22 @@ def build_architecture(name: str, *, seed: int) -> nn.Module:
         return build_resnet(int(name.removeprefix("resnet")), seed=seed)
     if name != "mobilenet_v2":
         raise ValueError(f"there is no {name}. Known are mobilenet_v2 and resnetN, such as resnet56.")
-    # By its file: the package around it can't be imported on HESSO's torch.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return _inverted().MobileNetV2(10)
+
+
+@cache
+def _inverted() -> ModuleType:
+    """The zoo's module by its file: the package around it can't be imported on HESSO's torch."""
     spec = importlib.util.spec_from_file_location("inverted", _INVERTED)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # only_train_once writes whole models to disk when it cuts them: their class must be found by its name.
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return module.MobileNetV2(10)
+    return module
 
 
 def said_architecture(name: str) -> str:
