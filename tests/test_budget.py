@@ -265,6 +265,14 @@ def test_what_is_no_share_is_refused(count: Any, share: Any):
         count(units, share, None)
 
 
+@pytest.mark.parametrize("share", SHARES)
+def test_where_whole_steps_do_not_fit_quarters_of_them_are_tried_before_odd_widths(share: float):
+    _, _, units = subject("resnet")
+    budget = Budget.of_flops(units, share, 8)
+    widths = units.per_group(budget.choose(scores_of(units, seed=1))).long()
+    assert bool((widths % 2 == 0).all())
+
+
 @pytest.mark.parametrize("round_to", [0, -8, 1.5, "8", True])
 def test_what_is_no_rounding_is_refused(round_to: Any):
     _, _, units = subject("resnet")

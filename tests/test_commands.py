@@ -123,6 +123,35 @@ def test_bench_measures_both_models_in_turns(run: Path, capsys: pytest.CaptureFi
     assert main(["bench", str(run), "--seconds", "0"]) == 2
 
 
+def test_bench_compiles_each_model_once_and_fits_a_terminal(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    compile_model, graphs = torch.compile, []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    # The compiler itself takes a minute; what is looked at here is how often it is asked.
+    monkeypatch.setattr(torch, "compile", lambda model, dynamic: compile_model(model, dynamic=dynamic, backend=backend))
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["bench", str(run), "--engine", "compiled", "--batch-size", "1", "64", "--seconds", "0.05"]) == 0
+    out, err = capsys.readouterr()
+    assert len(graphs) == 4
+    assert out.count("compiled") == 2
+    assert "\u2026" not in out
+    assert "compiled, batch 64" in err
+
+
+def test_bench_says_why_an_engine_is_left_out(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def refuse(*_, **__):
+        raise RuntimeError("no C++ compiler\nwas found")
+
+    monkeypatch.setattr(torch, "compile", refuse)
+    assert main(["bench", str(run), "--engine", "compiled", "eager", "--batch-size", "2", "--seconds", "0.05", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["left_out"] == ["compiled: no C++ compiler was found"]
+    assert [row["engine"] for row in found["rows"]] == ["eager"]
+
+
 class Parts(HTMLParser):
     def __init__(self) -> None:
         super().__init__()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from trainonce.data import cifar, fashion
 from trainonce.data.augmentation import POLICIES, ShiftAndFlip, small_image_augmentation
-from trainonce.data.catalogue import BadData, DataOptions, check_source, dataset, dataset_names, open_data
+from trainonce.data.catalogue import BadData, DataOptions, check_source, dataset, dataset_names, describe_data, open_data
 from trainonce.data.pictures import Normalisation
 from trainonce.noise import mix, uniform
 
@@ -218,6 +218,16 @@ def test_too_many_broken_images_stop_the_run(tmp_path: Path, size: int):
         (tmp_path / "train" / "cat" / f"{image}.png").write_bytes(b"")
     with pytest.raises(BadData, match="3 images can't be read, more than the 2"):
         one_batch(open_data(f"folder:{tmp_path}", DataOptions(image_size=size, max_bad_images=2)).train, torch.arange(9))
+
+
+@pytest.mark.parametrize("size", [None, 24])
+def test_what_is_known_without_reading_is_what_is_read(tmp_path: Path, size: int | None):
+    for part in ("train", "val"):
+        write_classes(tmp_path / part, num_images=2, size=40)
+    for source in ("digits", f"folder:{tmp_path}", "imagenet"):
+        options = DataOptions(image_size=size, data_dir=tmp_path)
+        data, shape = open_data(source, options), describe_data(source, options)
+        assert (shape.num_classes, shape.image_size) == (data.num_classes, data.image_size)
 
 
 def test_an_empty_class_is_named(tmp_path: Path):

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "trainonce"
 
 LAYERS = (
-    ("channels", "execution", "noise", "sealing"),
+    ("channels", "execution", "noise", "reading", "sealing"),
     ("plan",),
     ("tracing", "cost", "proximal", "schedule", "surgery", "distributed", "units", "convergence"),
     ("proof", "budget", "gates", "projection"),

@@ -119,6 +119,21 @@ def test_two_processes_decide_alike_and_see_each_sample_once(tmp_path: Path):
         assert sorted(seen) == everything
 
 
+def test_two_processes_find_the_small_architecture_of_one_with_the_same_global_batch(tmp_path: Path):
+    # Seven samples for the controller: the two processes get parts of different sizes.
+    settings = {"is_plain": True, "epochs": 20, "save_minutes": 1000.0, "settle_from": 0.6, "round_to": 1, "controller_share": 0.11}
+    for world_size in (1, 2):
+        run_together(tmp_path / f"run{world_size}", settings, world_size=world_size, trace=tmp_path / f"trace{world_size}")
+    one, two = (records(tmp_path / f"trace{world_size}", 0) for world_size in (1, 2))
+    assert [record["masks"] for record in one] == [record["masks"] for record in two]
+    assert len({json.dumps(record["masks"]) for record in one}) > 5
+    small, other = (weights_of(tmp_path / f"run{world_size}") for world_size in (1, 2))
+    assert {name: tensor.shape for name, tensor in small.items()} == {name: tensor.shape for name, tensor in other.items()}
+    assert all(torch.allclose(small[name], other[name], rtol=0, atol=1e-9) for name in small)
+    plans = [json.loads((tmp_path / f"run{world_size}" / "small" / "plan.json").read_text()) for world_size in (1, 2)]
+    assert plans[0] == plans[1]
+
+
 def test_a_run_goes_on_with_another_number_of_processes(tmp_path: Path):
     out, trace = tmp_path / "run", tmp_path / "trace"
     process = start(out, SETTINGS)

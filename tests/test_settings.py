@@ -81,6 +81,14 @@ WRONG_TOGETHER = [
     ["--resume", "/no/such/run"],
     ["--config", "/no/such/file.yaml"],
     ["--kep-flops", "0.5"],
+    ["--keep-flops", "0.0001"],
+    ["--keep-params", "0.0001"],
+    ["--keep", "no.such.layer"],
+    ["--keep", "*"],
+    ["--device", "toaster"],
+    ["--device", "cuda:99"],
+    ["--model", "my_models:build"],
+    ["--model", "torchvision:inception_v3", "--img-size", "32"],
 ]
 
 
@@ -114,6 +122,27 @@ def test_a_value_outside_its_range_is_refused_with_key_and_range(flag: str, valu
 @pytest.mark.parametrize("words", WRONG_TOGETHER)
 def test_settings_that_contradict_each_other_or_name_nothing_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]):
     refusal([*([] if "--resume" in words else ["digits.resnet20"]), *words], capsys)
+
+
+@pytest.mark.parametrize("flag", ["--keep-flops", "--keep-params"])
+def test_a_budget_that_can_not_be_reached_is_refused_with_what_can(flag: str, capsys: pytest.CaptureFixture[str]):
+    message = refusal(["cifar10.resnet56", flag, "0.0001"], capsys)
+    assert f"{flag[2:].replace('-', '_')}=0.0001 can't be reached" in message
+    smallest = float(message.partition("Ask for ")[2].partition(" to 1")[0])
+    assert 0.0001 < smallest < 0.1
+    with pytest.raises(AssertionError, match="data was loaded"):
+        main(["train", "cifar10.resnet56", flag, str(smallest)])
+
+
+@pytest.mark.parametrize("folder", ["taken", "finished", "left"])
+def test_a_folder_that_is_taken_is_refused_before_data_is_loaded(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "thesis.tex").touch()
+    for name in ("finished", "left"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").touch()
+    (tmp_path / "finished" / "report.json").touch()
+    assert folder in refusal(["digits.resnet20", "--out", folder], capsys)
 
 
 @pytest.mark.parametrize("words", [[], ["digits.resnet21"], ["cifar10"], ["--lr", "0.1"]])

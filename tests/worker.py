@@ -1,4 +1,7 @@
-"""One process of a run for the tests: `python worker.py OUT SETTINGS_AS_JSON [TRACE]`; one of several under torchrun."""
+"""One process of a run for the tests: `python worker.py OUT SETTINGS_AS_JSON [TRACE]`; one of several under torchrun.
+
+`is_plain` beside the settings takes a net in float64 without batch norm and dropout.
+"""
 
 import json
 import os
@@ -9,7 +12,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from runs import make_data, make_net, make_settings
+from runs import make_data, make_net, make_plain_net, make_settings
 from trainonce.training import Interrupted, fit, outcome
 from trainonce.training.trainer import Trainer
 
@@ -20,8 +23,11 @@ def main() -> int:
     torch.set_num_threads(1)
     if len(sys.argv) > 3:
         trace_masks(Path(f"{sys.argv[3]}.{os.environ.get('RANK', '0')}"))
+    net, data = make_net(), make_data()
+    if changes.pop("is_plain", False):
+        net, data = make_plain_net(), tuple((images.double(), labels) for images, labels in data)
     try:
-        fit(make_net(), make_data(), settings=make_settings(**changes), out=out, resume=True)
+        fit(net, data, settings=make_settings(**changes), out=out, resume=True)
     except Interrupted as stop:
         sys.stdout.write(f"{stop}\n")
         return 75

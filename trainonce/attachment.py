@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import nn
@@ -49,19 +49,16 @@ def attach(
         raise PrunerError(
             f"total_steps must be the number of optimizer steps of the whole run, got {total_steps!r}. Give epochs * batches."
         )
-    if (keep_flops is None) == (keep_params is None):
-        raise UnreachableBudget("give one budget, keep_flops or keep_params. keep_flops=0.45 keeps 45 % of the model's FLOPs.")
+    _check_one(keep_flops, keep_params)
     inner, optimizer = unwrapped_model(model), unwrapped_optimizer(optimizer)
     try:
         check_owned(optimizer, inner)
     except ValueError as error:
         raise PrunerError(str(error).replace(", or none.", ".")) from None
-    partition = inspect(safe_to_reshape(inner), example, keep=keep)
     trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad}
     tensors = {name: parameter for name, parameter in inner.named_parameters() if id(parameter) in trained}
-    units = Units.of(partition, tensors.keys())
-    budget = (
-        Budget.of_flops(units, keep_flops, round_to) if keep_flops is not None else Budget.of_parameters(units, keep_params or 0, round_to)
+    budget = find_budget(
+        inner, example=example, trained=tensors.keys(), keep_flops=keep_flops, keep_params=keep_params, keep=keep, round_to=round_to
     )
     return Pruner(
         model,
@@ -76,3 +73,26 @@ def attach(
         shrink=shrink,
         seed=seed,
     )
+
+
+def find_budget(
+    model: nn.Module,
+    *,
+    example: Example,
+    trained: Collection[str],
+    keep_flops: float | None,
+    keep_params: float | None,
+    keep: Sequence[str],
+    round_to: int | None,
+) -> Budget:
+    """The budget of a model whose `trained` parameters an optimizer has; UnreachableBudget if the model can't get as small."""
+    _check_one(keep_flops, keep_params)
+    units = Units.of(inspect(safe_to_reshape(model), example, keep=keep), trained)
+    if keep_flops is not None:
+        return Budget.of_flops(units, keep_flops, round_to)
+    return Budget.of_parameters(units, keep_params or 0, round_to)
+
+
+def _check_one(keep_flops: float | None, keep_params: float | None) -> None:
+    if (keep_flops is None) == (keep_params is None):
+        raise UnreachableBudget("give one budget, keep_flops or keep_params. keep_flops=0.45 keeps 45 % of the model's FLOPs.")

@@ -6,6 +6,9 @@ Here every number is a hash of (seed, sample, column).
 
 from __future__ import annotations
 
+import random
+import sys
+
 import torch
 from torch import Tensor
 
@@ -33,6 +36,14 @@ def uniform(samples_N: Tensor, seed: int, num_columns: int) -> Tensor:
     state_NK = state_NK ^ _shift(state_NK, 31)
     # 53 bits are what a float64 holds.
     return _shift(state_NK, 11).double() * 2.0**-53
+
+
+def seed_everything(seed: int) -> None:
+    """Begin the streams of torch, of Python and, where it is in use, of numpy anew."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)
 
 
 def _finalise(state: int) -> int:

@@ -28,6 +28,10 @@ class BadCheckpoint(ValueError):
     """A checkpoint that can't be written or read."""
 
 
+class NoRoom(BadCheckpoint):
+    """A checkpoint that the disk didn't take; those before it are as they were."""
+
+
 def write_checkpoint(folder: Path, state: Any) -> None:
     """Write the state to `folder`, in place of what is there; a failure leaves what is there as it is."""
     try:
@@ -44,10 +48,11 @@ def write_checkpoint(folder: Path, state: Any) -> None:
         seal(draft, (STATE_FILE, TENSORS_FILE))
 
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
         write_whole(folder, fill)
     except (OSError, SafetensorError) as error:
         reason = " ".join(str(error).split())
-        raise BadCheckpoint(
+        raise NoRoom(
             f"can't write the checkpoint {folder} ({reason}). Make room there and allow writing; earlier checkpoints are untouched."
         ) from None
 

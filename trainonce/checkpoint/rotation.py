@@ -26,7 +26,6 @@ class Found:
 
 def save_checkpoint(root: Path, step: int, state: Any, *, keep_last: int) -> Path:
     """Write the state of a step; only the newest `keep_last` checkpoints stay. The oldest go after the newest is complete."""
-    root.mkdir(parents=True, exist_ok=True)
     path = checkpoint_path(root, step)
     write_checkpoint(path, state)
     for _, old in _checkpoints(root)[keep_last:]:

@@ -18,6 +18,7 @@ from trainonce.deployment.benching import ENGINES, Bench, bench
 from trainonce.deployment.exporting import export_artifact, export_onnx, export_program
 from trainonce.recipes.run import build_run_model
 from trainonce.training.limits import BadSetting
+from trainonce.training.measures import Milliseconds
 
 ENDINGS = {"onnx": "model.onnx", "pt2": "model.pt2", "safetensors": "exported"}
 
@@ -30,7 +31,9 @@ def add_commands(commands: Any) -> None:
         description="Write a run's small model for other programs, compared with it on every validation sample.",
     )
     add_run_arguments(parser)
-    parser.add_argument("--format", choices=tuple(ENDINGS), default="onnx", help="default: onnx")
+    parser.add_argument(
+        "--format", choices=tuple(ENDINGS), default="onnx", help="onnx, pt2 (torch.export) or safetensors (the artefact); default: onnx"
+    )
     parser.add_argument("--out", metavar="PATH", type=Path, help="where to write it (default: in the run's folder)")
     parser.set_defaults(run=_export)
     parser = commands.add_parser(
@@ -39,8 +42,10 @@ def add_commands(commands: Any) -> None:
         description="Measure latency and throughput of the dense and the small model in turns, in several engines.",
     )
     add_run_arguments(parser)
-    parser.add_argument("--engine", choices=ENGINES, nargs="+", default=list(ENGINES), help="default: all")
-    parser.add_argument("--batch-size", "-b", metavar="N", type=int, nargs="+", default=[1, 64], help="default: 1 64")
+    parser.add_argument("--engine", choices=ENGINES, nargs="+", default=list(ENGINES), help="eager, compiled, onnxruntime; default: all")
+    parser.add_argument(
+        "--batch-size", "-b", metavar="N", type=int, nargs="+", default=[1, 64], help="batch sizes to measure (default: 1 64)"
+    )
     parser.add_argument("--seconds", metavar="X", type=float, default=5.0, help="per engine and batch size (default: 5)")
     parser.add_argument("--json", action="store_true", help="print JSON for other programs")
     parser.set_defaults(run=_bench)
@@ -75,6 +80,7 @@ def _bench(arguments: argparse.Namespace) -> None:
         batch_sizes=tuple(arguments.batch_size),
         engines=tuple(arguments.engine),
         seconds=arguments.seconds,
+        say=lambda line: print(line, file=sys.stderr),
     )
     if arguments.json:
         sys.stdout.write(json.dumps(asdict(found)) + "\n")
@@ -83,21 +89,30 @@ def _bench(arguments: argparse.Namespace) -> None:
 
 
 def _as_table(found: Bench, title: str) -> Table:
-    table = Table(title=f"{title}: {100 * found.keep_flops:.1f} % of the FLOPs, {torch.get_num_threads()} threads", title_justify="left")
-    for name in ("engine", "batch", "dense ms", "small ms", "images/s", "speed-up", "of the saving"):
+    table = Table(
+        title=f"{title}: {100 * found.keep_flops:.1f} % of the FLOPs, {torch.get_num_threads()} threads",
+        title_justify="left",
+        box=None,
+    )
+    for name in ("engine", "batch", "dense ms", "small ms", "images/s", "speed-up", "saved"):
         table.add_column(name, justify="left" if name == "engine" else "right", no_wrap=True)
     for row in found.rows:
         table.add_row(
             row.engine,
             str(row.batch_size),
-            f"{row.dense.median:.2f} ({row.dense.low:.2f}-{row.dense.high:.2f})",
-            f"{row.small.median:.2f} ({row.small.low:.2f}-{row.small.high:.2f})",
+            _with_spread(row.dense),
+            _with_spread(row.small),
             f"{1000 * row.batch_size / row.small.median:.0f}",
             f"{row.speed_up:.2f}x",
             f"{100 * row.share_of(found.keep_flops):.0f} %",
         )
     table.caption = "\n".join(
-        ["median (fastest and slowest tenth); the last column: how much of the saved FLOPs is saved time"]
+        ["medians over the fastest and slowest tenth; images/s of the small model; saved: how much of the saved FLOPs is saved time"]
         + [f"left out: {line}" for line in found.left_out]
     )
     return table
+
+
+def _with_spread(found: Milliseconds) -> str:
+    # In two lines: beside each other, the columns would not fit a terminal of 80.
+    return f"{found.median:.2f}\n{found.low:.2f}-{found.high:.2f}"

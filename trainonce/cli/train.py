@@ -18,7 +18,7 @@ from trainonce.report.live import Silence, choose_view
 from trainonce.report.run_table import as_run_table
 from trainonce.report.writing import write_report
 from trainonce.training.limits import BadSetting
-from trainonce.training.run_folder import Stage, read_config, read_yaml, stage_of, to_yaml
+from trainonce.training.run_folder import Stage, check_start, read_config, read_yaml, stage_of, to_yaml
 from trainonce.training.session import MAY_DIFFER
 from trainonce.training.settings import as_plain
 
@@ -65,6 +65,8 @@ def _train(arguments: argparse.Namespace) -> None:
         sys.stdout.write(f"the run in {out} is finished; its report: {out / 'report.html'}\n")
         return
     is_first = os.environ.get("RANK", "0") == "0"
+    if is_first and not resume:
+        check_start(out, resume=False)
     view = choose_view(f"{run.model} on {run.data}") if is_first and not arguments.quiet else Silence()
     try:
         result = train(run, out=out, resume=resume, view=view)

@@ -66,18 +66,33 @@ class DataSet:
         return len(self.classes)
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a model has to know about a data set, and what is known without reading it."""
+
+    num_classes: int
+    image_size: int
+
+
 Opener = Callable[[str, DataOptions], DataSet]
+Describer = Callable[[str, DataOptions], Shape]
 _OPENERS: dict[str, Opener] = {}
+_DESCRIBERS: dict[str, Describer] = {}
 _MODULES = ("digits", "cifar", "fashion", "imagenet", "folder")
 
 
-def dataset(name: str) -> Callable[[Opener], Opener]:
-    """Register a function that opens the data set of this name; it gets what stands behind the colon, and the options."""
+def dataset(name: str, *, shape: Shape | Describer | None = None) -> Callable[[Opener], Opener]:
+    """Register a function that opens the data set of this name; it gets what stands behind the colon, and the options.
+
+    With a `shape`, or a function that finds it quickly, bad settings are refused before the data is opened.
+    """
 
     def register(opener: Opener) -> Opener:
         if name in _OPENERS:
             raise ValueError(f"there is a data set {name!r} already. Choose another name.")
         _OPENERS[name] = opener
+        if shape is not None:
+            _DESCRIBERS[name] = _resized(shape) if isinstance(shape, Shape) else shape
         return opener
 
     return register
@@ -108,6 +123,12 @@ def check_source(source: str, options: DataOptions) -> None:
         raise BadData(f"there is no folder {options.data_dir}. Give the folder that holds the files of {name}.")
 
 
+def describe_data(source: str, options: DataOptions) -> Shape | None:
+    """The shape of the data set that `source` names, if it can be known without reading it."""
+    name, _, rest = source.partition(":")
+    return _DESCRIBERS[name](rest, options) if name in dataset_names() and name in _DESCRIBERS else None
+
+
 def open_data(source: str, options: DataOptions = DataOptions()) -> DataSet:  # noqa: B008 - frozen
     """The data set that `source` names.
 
@@ -117,3 +138,7 @@ def open_data(source: str, options: DataOptions = DataOptions()) -> DataSet:  # 
     check_source(source, options)
     name, _, rest = source.partition(":")
     return _OPENERS[name](rest, options)
+
+
+def _resized(shape: Shape) -> Describer:
+    return lambda _, options: Shape(shape.num_classes, options.image_size or shape.image_size)

@@ -8,19 +8,19 @@ from typing import Any
 import torch
 from torchvision import datasets
 
-from trainonce.data.catalogue import BadData, DataOptions, DataSet, dataset
+from trainonce.data.catalogue import BadData, DataOptions, DataSet, Shape, dataset
 from trainonce.data.resizing import in_memory
 
 DEFAULT_FOLDER = Path("~/.cache/trainonce")
 
 
-@dataset("cifar10")
+@dataset("cifar10", shape=Shape(num_classes=10, image_size=32))
 def open_cifar10(_: str, options: DataOptions) -> DataSet:
     """Ten classes."""
     return _open("cifar10", datasets.CIFAR10, options)
 
 
-@dataset("cifar100")
+@dataset("cifar100", shape=Shape(num_classes=100, image_size=32))
 def open_cifar100(_: str, options: DataOptions) -> DataSet:
     """A hundred classes."""
     return _open("cifar100", datasets.CIFAR100, options)

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from sklearn.datasets import load_digits
 
-from trainonce.data.catalogue import DataOptions, DataSet, dataset
+from trainonce.data.catalogue import DataOptions, DataSet, Shape, dataset
 from trainonce.data.resizing import in_memory
 
 NUM_VALIDATION = 360
 
 
-@dataset("digits")
+@dataset("digits", shape=Shape(num_classes=10, image_size=8))
 def open_digits(_: str, options: DataOptions) -> DataSet:
     """1437 samples to train and 360 to validate: the first and the last in scikit-learn's order, as in its own examples."""
     found: Any = load_digits()

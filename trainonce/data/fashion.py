@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torchvision import datasets
 
-from trainonce.data.catalogue import DataOptions, DataSet, dataset
+from trainonce.data.catalogue import DataOptions, DataSet, Shape, dataset
 from trainonce.data.cifar import through_torchvision
 from trainonce.data.resizing import in_memory
 
 
-@dataset("fashion_mnist")
+@dataset("fashion_mnist", shape=Shape(num_classes=10, image_size=28))
 def open_fashion_mnist(_: str, options: DataOptions) -> DataSet:
     """Ten classes; grey becomes three equal colours, as for image files."""
     parts = [through_torchvision("fashion_mnist", datasets.FashionMNIST, options, train=train) for train in (True, False)]

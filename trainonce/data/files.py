@@ -14,13 +14,14 @@ from typing import Any
 import torch
 from PIL import Image, ImageFile
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 from torchvision.transforms import v2
 
 from trainonce.data.augmentation import policy_transform
 from trainonce.data.catalogue import BadData
 from trainonce.data.pictures import Normalisation
 from trainonce.noise import mix
+from trainonce.reading import read_batches
 
 IMAGENET = Normalisation(mean=(0.485, 0.456, 0.406), deviation=(0.229, 0.224, 0.225))
 RESIZE_SHARE = 0.875
@@ -73,19 +74,10 @@ class ImageFiles:
 
     def batches(self, draws: Iterable[tuple[Tensor, int]]) -> Iterator[tuple[Tensor, Tensor]]:
         """For each draw of sample numbers and a seed: normalised images, and their labels."""
-        loader = DataLoader(_Reading(self), batch_size=None, sampler=list(draws), num_workers=self.num_workers)  # type: ignore[arg-type]
-        found = iter(loader)
-        while True:
-            try:
-                images, labels, broken = next(found)
-            except StopIteration:
-                return
-            except RuntimeError as error:
-                if "worker" not in str(error):
-                    raise
-                raise BadData(
-                    f"a process that reads images was ended ({' '.join(str(error).split())[:120]}). Give it more memory or fewer --workers."
-                ) from None
+        for found in read_batches(_Reading(self), draws, num_workers=self.num_workers):
+            if isinstance(found, BadData):
+                raise found
+            images, labels, broken = found
             self._note(broken)
             yield IMAGENET(images), labels
 
@@ -136,4 +128,8 @@ class _Reading(Dataset[Any]):
         self.files = files
 
     def __getitem__(self, draw: Any) -> Any:
-        return self.files.read(*draw)
+        try:
+            return self.files.read(*draw)
+        except BadData as error:
+            # An error that a process raises arrives with its whole traceback; as a value it arrives as it is.
+            return error

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from trainonce.data.augmentation import small_image_augmentation
-from trainonce.data.catalogue import BadData, DataOptions, DataSet, dataset
+from trainonce.data.catalogue import BadData, DataOptions, DataSet, Shape, dataset
 from trainonce.data.files import ImageFiles, check_bad, decode, training_transform, validation_transform
 from trainonce.data.pictures import Normalisation, Pictures
 from trainonce.noise import uniform
@@ -29,7 +29,14 @@ Listing = list[tuple[Path, int]]
 log = logging.getLogger("trainonce")
 
 
-@dataset("folder")
+def describe_folder(path: str | Path, options: DataOptions) -> Shape:
+    """How many classes there are folders for; the images are not looked at."""
+    root = Path(path).expanduser()
+    classes = _classes(root / "train" if (root / "train").is_dir() else root)
+    return Shape(num_classes=len(classes), image_size=options.image_size or DEFAULT_SIZE)
+
+
+@dataset("folder", shape=describe_folder)
 def open_folder(path: str, options: DataOptions) -> DataSet:
     """What is in a folder, of 224 pixels unless the options say otherwise."""
     root = Path(path).expanduser()

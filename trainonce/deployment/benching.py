@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
@@ -51,14 +52,24 @@ class Bench:
 
 
 def bench(
-    dense: nn.Module, small: nn.Module, image: Tensor, *, batch_sizes: tuple[int, ...], engines: tuple[str, ...], seconds: float
+    dense: nn.Module,
+    small: nn.Module,
+    image: Tensor,
+    *,
+    batch_sizes: tuple[int, ...],
+    engines: tuple[str, ...],
+    seconds: float,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Bench:
-    """Both models in every engine at every batch size, each pair for `seconds`."""
+    """Both models in every engine at every batch size, each pair for `seconds`; `say` hears what comes next."""
     rows: list[Row] = []
     left_out: list[str] = []
     for engine in engines:
         for batch_size in batch_sizes:
             batch = image.expand(batch_size, -1, -1, -1).contiguous()
+            say(f"{engine}, batch {batch_size}" + (": compiling takes a minute or more" if engine == "compiled" else ""))
+            # Once for both models: it drops what was compiled before.
+            torch.compiler.reset()
             try:
                 models = {"dense": _prepare(engine, dense, batch), "small": _prepare(engine, small, batch)}
                 times = measure_latency(models, batch, seconds=seconds)
@@ -97,13 +108,18 @@ def _prepare(engine: str, model: nn.Module, batch: Tensor) -> nn.Module:
 
 
 def _compiled(model: nn.Module, batch: Tensor) -> nn.Module:
-    torch.compiler.reset()
-    compiled: Any = torch.compile(model, dynamic=False)
+    # It would say that there is no CUDA here, to whoever asked for a CPU.
+    noisy = logging.getLogger("torch.utils.cpp_extension")
+    level = noisy.level
+    noisy.setLevel(logging.ERROR)
     try:
+        compiled: Any = torch.compile(model, dynamic=False)
         with torch.no_grad():
             compiled(batch)
     except Exception as error:
         raise MissingEngine(" ".join(str(error).split())[:120]) from None
+    finally:
+        noisy.setLevel(level)
     return compiled
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -99,7 +100,7 @@ class Controller(Policy):
 
     def update(self, evaluate: Evaluate) -> float | None:
         """One step of the controller's own optimizer; nothing changes if the loss is not finite."""
-        with torch.enable_grad():
+        with torch.enable_grad(), self._noise_put_back():
             masks = self.draw()
             loss, gradient = evaluate(masks.detach())
             penalty = self._gamma * self.search.budget.penalty(masks)
@@ -111,6 +112,16 @@ class Controller(Policy):
             ((masks * gradient).sum() + penalty).backward()
         self._optimizer.step()
         return total
+
+    @contextmanager
+    def _noise_put_back(self) -> Iterator[None]:
+        """If the user's closure raises, the same noise is drawn again when it is mended."""
+        before = self._noise.get_state()
+        try:
+            yield
+        except BaseException:
+            self._noise.set_state(before)
+            raise
 
     @torch.no_grad()
     def scores(self) -> Tensor:
@@ -200,7 +211,7 @@ class AnchoredController(Controller):
     def update(self, evaluate: Evaluate) -> float | None:
         """One step of the controller's own optimizer; nothing changes if the loss is not finite."""
         budget = self.search.budget
-        with torch.enable_grad():
+        with torch.enable_grad(), self._noise_put_back():
             logits = self._network() + self._expected()
             uniform = torch.rand(logits.shape, generator=self._noise).clamp(1e-9, 1 - 1e-7)
             noisy = logits - (-uniform.log()).log()

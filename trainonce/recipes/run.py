@@ -11,12 +11,15 @@ from typing import Any
 import torch
 from torch import nn
 
+from trainonce.attachment import find_budget
 from trainonce.data.augmentation import POLICIES
-from trainonce.data.catalogue import BadData, DataOptions, DataSet, check_source, open_data
+from trainonce.data.catalogue import BadData, DataOptions, DataSet, Shape, check_source, describe_data, open_data
 from trainonce.report.live import View
 from trainonce.training.fitting import fit
 from trainonce.training.limits import BadSetting, limits_of, setting, shorten
 from trainonce.training.outcome import Result
+from trainonce.training.precision import choose_precision
+from trainonce.training.processes import choose_device
 from trainonce.training.settings import Settings, as_plain
 from trainonce.zoo.sources import Build, UnknownModel, build, check_name
 
@@ -84,12 +87,33 @@ def check_run(run: Run) -> None:
     check_source(run.data, run.data_options)
 
 
+def check_before_data(run: Run) -> None:
+    """Raise what is wrong with device, model and budget while nothing is read yet; for that, the model is built and inspected."""
+    device = choose_device(run.device)
+    choose_precision(device, amp=run.amp, amp_dtype=run.amp_dtype)
+    shape = describe_data(run.data, run.data_options)
+    if shape is None:
+        return
+    # Trained weights may be a long download; budgets depend on shapes alone.
+    model = build_run_model(replace(run, pretrained=False), shape)
+    if run.is_pruning:
+        find_budget(
+            model,
+            example=torch.zeros(2, 3, shape.image_size, shape.image_size),
+            trained={name for name, parameter in model.named_parameters() if parameter.requires_grad},
+            keep_flops=run.keep_flops,
+            keep_params=run.keep_params,
+            keep=run.keep,
+            round_to=run.round_to,
+        )
+
+
 def open_run_data(run: Run) -> DataSet:
     """The data of a run."""
     return open_data(run.data, run.data_options)
 
 
-def build_run_model(run: Run, data: DataSet) -> nn.Module:
+def build_run_model(run: Run, data: DataSet | Shape) -> nn.Module:
     """The model of a run with the weights it starts from, which its seed decides."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(run.seed)
@@ -102,13 +126,14 @@ def build_run_model(run: Run, data: DataSet) -> nn.Module:
 def train(run: Run, *, out: Path | None, resume: bool, view: View | None) -> Result:
     """Do the run."""
     check_run(run)
+    check_before_data(run)
     data = open_run_data(run)
     model = build_run_model(run, data)
     return fit(model, data, settings=run, out=out, resume=resume, config=as_plain(run), view=view)
 
 
 @torch.no_grad()
-def _check_output(run: Run, model: nn.Module, data: DataSet) -> None:
+def _check_output(run: Run, model: nn.Module, data: DataSet | Shape) -> None:
     image = torch.zeros(2, 3, data.image_size, data.image_size)
     try:
         output = model.eval()(image)

@@ -27,8 +27,9 @@ def read_report(folder: Path) -> dict[str, Any]:
             return _read_json(folder / REPORT)
         if not (folder / "config.yaml").is_file():
             raise NoReport(f"there is no run in {folder}. Give the folder that trainonce train wrote, which holds config.yaml.")
-        lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines() if (folder / "metrics.jsonl").is_file() else []
-        history = [json.loads(line) for line in lines]
+        text = (folder / "metrics.jsonl").read_text(encoding="utf-8") if (folder / "metrics.jsonl").is_file() else ""
+        # A full disk may have cut the last line short; the run writes it again when there is room.
+        history = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
         if not history:
             raise NoReport(f"the run in {folder} has not finished its first epoch. Wait, or go on with trainonce train --resume {folder}.")
         return {

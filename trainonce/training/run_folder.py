@@ -15,7 +15,7 @@ import platform
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,20 @@ def stage_of(folder: Path) -> Stage:
     if not (folder / CONFIG).is_file():
         raise BadSetting(f"out is {folder}, which exists and holds no run. Choose another, or empty it.")
     return Stage.FINISHED if (folder / REPORT).is_file() else Stage.UNFINISHED
+
+
+def check_start(folder: Path, *, resume: bool) -> Stage:
+    """How far the run in a folder is; BadSetting if it is finished, or left behind and not to be resumed."""
+    stage = stage_of(folder)
+    if stage is Stage.FINISHED:
+        raise BadSetting(f"the run in {folder} is finished. Look at it with trainonce report {folder}, or choose another out.")
+    if stage is Stage.UNFINISHED and not resume:
+        # Someone else's run in progress is told apart from one that was left behind.
+        with occupied(folder):
+            raise BadSetting(
+                f"{folder} holds a run that is not finished. Go on with trainonce train --resume {folder}, or choose another out."
+            )
+    return stage
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -113,9 +127,30 @@ def occupied(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
+def room_in(folder: Path) -> Iterator[None]:
+    """Inside, a disk that takes no more is told in one line that names the folder."""
+    try:
+        yield
+    except OSError as error:
+        raise BadSetting(f"can't write into {folder} ({' '.join(str(error).split())}). Make room there, and allow writing.") from None
+
+
+class _PatientFile(logging.FileHandler):
+    """A log that a full disk makes shorter, and that says nothing about it: the run itself does."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Leave the line out."""
+
+    def close(self) -> None:
+        """Close the file, also where its last lines find no room."""
+        with suppress(OSError):
+            super().close()
+
+
+@contextmanager
 def logged(folder: Path) -> Iterator[None]:
     """Whatever trainonce says goes to `log.txt`, too."""
-    handler = logging.FileHandler(folder / LOG, encoding="utf-8")
+    handler = _PatientFile(folder / LOG, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     level = log.level
     log.addHandler(handler)

@@ -8,8 +8,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate, get_worker_info
 
+from trainonce.noise import seed_everything
+from trainonce.reading import read_batches
 from trainonce.training.limits import BadSetting
 
 Draw = tuple[Tensor, int]
@@ -58,9 +60,7 @@ class DatasetSamples:
 
     def batches(self, draws: Iterable[Draw]) -> Iterator[tuple[Any, Any]]:
         """What the data set gives, put together."""
-        listed = list(draws)
-        num_workers = self.num_workers if len(listed) > 1 else 0
-        yield from DataLoader(_Drawing(self), batch_size=None, sampler=listed, num_workers=num_workers)  # type: ignore[arg-type]
+        yield from read_batches(_Drawing(self), draws, num_workers=self.num_workers)
 
 
 class _Drawing(Dataset[Any]):
@@ -71,8 +71,12 @@ class _Drawing(Dataset[Any]):
 
     def __getitem__(self, draw: Any) -> Any:
         numbers, seed = draw
+        seed ^= int(numbers[0])
+        if get_worker_info() is not None:
+            # Which process reads a batch is chance; here the streams belong to the batch, and to nobody else.
+            seed_everything(seed)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed ^ int(numbers[0]))
+            torch.manual_seed(seed)
             return self.samples.collate([self.samples.dataset[number] for number in numbers.tolist()])
 
 

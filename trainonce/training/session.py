@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,16 +13,16 @@ from typing import Any
 from torch import nn
 
 from trainonce import cost
-from trainonce.artifact import save
-from trainonce.checkpoint import find_newest, save_checkpoint
+from trainonce.checkpoint import find_newest
 from trainonce.checkpoint.folder import read_checkpoint
 from trainonce.checkpoint.rotation import checkpoint_path, remove_drafts
+from trainonce.reading import ReaderLost
 from trainonce.report.live import Moment, View
-from trainonce.sealing import write_file
 from trainonce.training import run_folder
 from trainonce.training.evaluation import Scores
 from trainonce.training.limits import BadSetting
 from trainonce.training.processes import Processes
+from trainonce.training.records import Records
 from trainonce.training.scalars import Scalars
 from trainonce.training.settings import RESUMABLE
 from trainonce.training.signals import Interrupted, StopFlag
@@ -61,6 +60,7 @@ class Session:
         self._last_view = self._last_save = self._last_step = time.monotonic()
         self._cut_at: int | None = None
         self._scalars: Scalars | None = None
+        self._records = Records(out, self._warn) if out is not None and processes.is_first else None
 
     @contextmanager
     def opened(self, *, resume: bool) -> Iterator[None]:
@@ -69,8 +69,9 @@ class Session:
             refusal: Exception | None = None
             if self.out is not None and self._processes.is_first:
                 try:
-                    self._open(self.out, resume, stack)
-                except (ValueError, OSError) as error:
+                    with run_folder.room_in(self.out):
+                        self._open(self.out, resume, stack)
+                except ValueError as error:
                     refusal = error
             (is_refused,) = self._processes.any_true([refusal is not None])
             if refusal is not None:
@@ -97,14 +98,19 @@ class Session:
             self.history, self.seconds, self._cut_at = state["history"], state["seconds"], state["cut_at"]
             self._loss_sum, self._loss_count = state["loss"]
             self._tell(f"going on at step {step} of {trainer.total_steps}")
-        if self._processes.is_first:
-            run_folder.write_history(self.out, self.history)
-            samples = trainer.controller_samples.tolist() if trainer.pruner is not None else []
-            write_file(self.out / "controller_samples.json", json.dumps(samples) + "\n")
+        if self._records is not None:
+            self._records.begin(self.history, trainer.controller_samples.tolist() if trainer.pruner is not None else [])
             self._scalars = Scalars(self.out, step) if trainer.settings.tensorboard else None
 
     def run(self, trainer: Trainer, score: Callable[[], Scores]) -> None:
         """Train to the end; raises Interrupted after having saved, if a signal asked for it."""
+        try:
+            self._run(trainer, score)
+        except ReaderLost as error:
+            # Batches are fetched between steps, so the trainer is whole.
+            raise ReaderLost(f"{error} {self._save_and_say_how_to_go_on(trainer)}") from None
+
+    def _run(self, trainer: Trainer, score: Callable[[], Scores]) -> None:
         per_epoch = trainer.order.steps_per_epoch
         self._last_step = self._last_save = time.monotonic()
         while True:
@@ -121,11 +127,9 @@ class Session:
                     self._save(trainer)
 
     def finish(self, small: nn.Module, report: dict[str, Any]) -> None:
-        """Write the small model and, as the last of all, the report, which says that the run is finished."""
-        if self._processes.is_first and self.out is not None:
-            shutil.rmtree(self.out / run_folder.SMALL, ignore_errors=True)
-            save(small, self.out / run_folder.SMALL)
-            write_file(self.out / run_folder.REPORT, json.dumps(report) + "\n")
+        """Write the small model and the report."""
+        if self._records is not None:
+            self._records.finish(small, report)
             self._tell(f"finished after {self.seconds:.0f} s")
         if self._scalars is not None:
             self._scalars.close()
@@ -141,19 +145,11 @@ class Session:
         return {"steps_per_epoch": trainer.order.steps_per_epoch, "total_steps": trainer.total_steps, "phases": phases}
 
     def _open(self, out: Path, resume: bool, stack: ExitStack) -> None:
-        stage = run_folder.stage_of(out)
-        if stage is run_folder.Stage.FINISHED:
-            raise BadSetting(f"the run in {out} is finished. Look at it with trainonce report {out}, or choose another out.")
+        stage = run_folder.check_start(out, resume=resume)
+        stack.enter_context(run_folder.occupied(out))
         if stage is run_folder.Stage.UNFINISHED:
-            # Someone else's run in progress is told apart from one that was left behind.
-            stack.enter_context(run_folder.occupied(out))
-            if not resume:
-                raise BadSetting(
-                    f"{out} holds a run that is not finished. Go on with trainonce train --resume {out}, or choose another out."
-                )
             run_folder.check_same(out, self.config, may_differ=MAY_DIFFER)
         else:
-            stack.enter_context(run_folder.occupied(out))
             run_folder.write_start(out, self.config, self.environment)
         stack.enter_context(run_folder.logged(out))
 
@@ -203,8 +199,8 @@ class Session:
         if self._processes.is_first:
             self._view.show(self._moment(trainer, loss if loss is not None else float("nan")))
             log.info("%s", json.dumps({name: value for name, value in record.items() if name != "alive"}))
-            if self.out is not None:
-                run_folder.append_record(self.out, record)
+            if self._records is not None:
+                self._records.add(self.history)
             if self._scalars is not None:
                 self._scalars.write(record)
         every = trainer.settings.save_epochs
@@ -212,10 +208,11 @@ class Session:
             self._save(trainer)
         self._last_step = time.monotonic()
 
-    def _save(self, trainer: Trainer) -> None:
+    def _save(self, trainer: Trainer) -> bool:
+        """Write a checkpoint; False if the disk didn't take it."""
         self._last_save = time.monotonic()
-        if self.out is None or not self._processes.is_first:
-            return
+        if self._records is None:
+            return True
         state = {
             "trainer": trainer.state_dict(),
             "history": self.history,
@@ -223,13 +220,20 @@ class Session:
             "cut_at": self._cut_at,
             "loss": (self._loss_sum, self._loss_count),
         }
-        save_checkpoint(self.out / run_folder.CHECKPOINTS, trainer.step, state, keep_last=trainer.settings.keep_checkpoints)
+        return self._records.save(trainer.step, state, keep_last=trainer.settings.keep_checkpoints)
 
     def _interrupt(self, trainer: Trainer) -> None:
-        self._save(trainer)
+        words = self._save_and_say_how_to_go_on(trainer)
+        raise Interrupted(f"stopped at step {trainer.step} of {trainer.total_steps}. {words}")
+
+    def _save_and_say_how_to_go_on(self, trainer: Trainer) -> str:
         if self.out is None:
-            raise Interrupted(f"stopped at step {trainer.step}; nothing is saved, because no out was given.")
-        raise Interrupted(f"stopped at step {trainer.step} of {trainer.total_steps}. Go on with: trainonce train --resume {self.out}")
+            return "Nothing is saved, because no out was given."
+        advice = f"Go on with: trainonce train --resume {self.out}"
+        return advice if self._save(trainer) else f"This step could not be saved: make room first. {advice}"
+
+    def _warn(self, line: str) -> None:
+        self._tell(line, level=logging.WARNING)
 
     def _tell(self, line: str, *, level: int = logging.INFO) -> None:
         if self._processes.is_first:

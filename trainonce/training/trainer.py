@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -13,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from trainonce.attachment import attach
-from trainonce.noise import mix
+from trainonce.noise import mix, seed_everything
 from trainonce.pruner import Pruner
 from trainonce.training.average import Average
 from trainonce.training.evaluation import Loss, call
@@ -212,11 +210,7 @@ class Trainer:
 
     def _seed(self) -> None:
         """Seed what the model draws in this step, such as dropout."""
-        seed = mix(self.settings.seed, _STEP, self.step, self._where.processes.rank)
-        torch.manual_seed(seed)
-        random.seed(seed)
-        if "numpy" in sys.modules:
-            sys.modules["numpy"].random.seed(seed % 2**32)
+        seed_everything(mix(self.settings.seed, _STEP, self.step, self._where.processes.rank))
 
     def _backward(self, batch: Sequence[tuple[Any, Any]]) -> float:
         world_size, total = self._where.processes.world_size, 0.0
@@ -266,9 +260,12 @@ class Trainer:
         """The loss on a batch of the controller's own samples."""
         processes = self._where.processes
         batch = self._controller_order.batch(self.step)
-        mine = share_of(batch, processes.rank, processes.world_size) if len(batch) >= 2 * processes.world_size else batch
+        is_shared = len(batch) >= 2 * processes.world_size
+        mine = share_of(batch, processes.rank, processes.world_size) if is_shared else batch
         inputs, targets = next(iter(self._train.batches([(mine, self._controller_order.look(self.step))])))
-        return self._loss_on(self.model, inputs, targets, seed=mix(self.settings.seed, _MIX, self.step, -1))
+        value = self._loss_on(self.model, inputs, targets, seed=mix(self.settings.seed, _MIX, self.step, -1))
+        # The pruner takes the mean over processes: as for gradients, the weight makes it the batch's.
+        return value * (len(mine) * processes.world_size / len(batch)) if is_shared else value
 
     def _follow_cut(self) -> None:
         """Bring what surrounds the model to its new shapes."""

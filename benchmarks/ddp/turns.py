@@ -1,0 +1,98 @@
+"""Two loops in turns: takes what `fit` asks its data for as the signal, and trains a plain DDP model between the steps of `fit`.
+
+`fit` itself is not touched: a step of ours is the time from handing out a batch to being asked for the next one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+from benchmarks.loops import Batch
+from trainonce.pruner import Pruner
+from trainonce.training import Settings
+from trainonce.training.optimizers import OPTIMIZERS
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One step of each loop, in seconds."""
+
+    plain: float
+    ours: float
+    plain_cpu: float
+    ours_cpu: float
+    phase: str
+    is_update: bool
+    """Whether the controller learned in this step."""
+
+
+@dataclass(slots=True)
+class PlainDDP:
+    """What a user writes without trainonce."""
+
+    core: nn.Module
+    settings: Settings
+    model: nn.Module | None = None
+    optimizer: torch.optim.Optimizer | None = None
+
+    def step(self, batch: Batch) -> None:
+        # The process group is there only when `fit` has begun.
+        if self.model is None or self.optimizer is None:
+            self.model = DistributedDataParallel(self.core.train())
+            self.optimizer = OPTIMIZERS[self.settings.opt](self.core.parameters(), self.settings)
+        cross_entropy(self.model(batch[0]), batch[1]).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+
+@dataclass(slots=True)
+class TurnSamples:
+    """Training data of `fit`: `num_samples` numbers over a few stored images; a plain step runs beside each step of `fit`."""
+
+    images: Tensor
+    labels: Tensor
+    num_samples: int
+    plain: PlainDDP
+    find_pruner: Callable[[], Pruner]
+    turns: list[Turn] = field(default_factory=list)
+    num_updates: int = 0
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def batches(self, draws: Iterable[tuple[Tensor, int]]) -> Iterator[Batch]:
+        if isinstance(draws, list):
+            # The controller asks for one batch at a time, in a list; training asks for an epoch, in a generator.
+            self.num_updates += 1
+            yield from (self._batch(samples) for samples, _ in draws)
+            return
+        for samples, _ in draws:
+            batch = self._batch(samples)
+            goes_first = len(self.turns) % 2 == 0
+            plain = self._time(lambda: self.plain.step(batch)) if goes_first else (0.0, 0.0)  # noqa: B023 - called at once
+            phase, updates = str(self.find_pruner().phase.value), self.num_updates
+            dist.barrier()
+            cpu, start = time.process_time(), time.perf_counter()
+            yield batch
+            ours = time.perf_counter() - start, time.process_time() - cpu
+            if not goes_first:
+                plain = self._time(lambda: self.plain.step(batch))  # noqa: B023 - called at once
+            self.turns.append(Turn(plain[0], ours[0], plain[1], ours[1], phase, self.num_updates > updates))
+
+    def _batch(self, samples: Tensor) -> Batch:
+        stored = samples % len(self.images)
+        return self.images[stored], self.labels[stored]
+
+    def _time(self, action: Callable[[], None]) -> tuple[float, float]:
+        dist.barrier()
+        cpu, start = time.process_time(), time.perf_counter()
+        action()
+        return time.perf_counter() - start, time.process_time() - cpu

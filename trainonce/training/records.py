@@ -1,0 +1,74 @@
+"""What a run writes while it trains: takes records and states to its folder, on a disk that may be full for a while.
+
+A full disk must not end a long run: it is told once, nothing half-written stays in the way, and the next save tries again.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from trainonce.artifact import save
+from trainonce.checkpoint import NoRoom, save_checkpoint
+from trainonce.sealing import write_file
+from trainonce.training import run_folder
+
+
+class Records:
+    """The files of one run; `tell` says a line to the user."""
+
+    def __init__(self, folder: Path, tell: Callable[[str], None]) -> None:
+        self.folder = folder
+        self._tell = tell
+        self._is_full = False
+        self._is_behind = False
+        """Whether records are missing in the folder, or half a line is there."""
+
+    def begin(self, history: Sequence[Mapping[str, Any]], controller_samples: Sequence[int]) -> None:
+        """Write what is known at the start; refused if even that finds no room."""
+        with run_folder.room_in(self.folder):
+            run_folder.write_history(self.folder, history)
+            write_file(self.folder / "controller_samples.json", json.dumps(controller_samples) + "\n")
+
+    def add(self, history: Sequence[Mapping[str, Any]]) -> None:
+        """Write the last of these records, and those before it that found no room."""
+        try:
+            if self._is_behind:
+                run_folder.write_history(self.folder, history)
+            else:
+                run_folder.append_record(self.folder, history[-1])
+            self._is_behind = False
+        except OSError as error:
+            self._is_behind = True
+            self._tell_full(f"can't write into {self.folder} ({' '.join(str(error).split())}).")
+
+    def save(self, step: int, state: Any, *, keep_last: int) -> bool:
+        """Write a checkpoint; False if the disk didn't take it."""
+        try:
+            save_checkpoint(self.folder / run_folder.CHECKPOINTS, step, state, keep_last=keep_last)
+        except NoRoom as error:
+            self._tell_full(str(error))
+            return False
+        if self._is_full:
+            self._is_full = False
+            self._tell(f"there is room again: step {step} is saved")
+        return True
+
+    def finish(self, small: nn.Module, report: Mapping[str, Any]) -> None:
+        """Write the small model and, as the last of all, the report, which says that the run is finished."""
+        with run_folder.room_in(self.folder):
+            if self._is_behind:
+                run_folder.write_history(self.folder, report["history"])
+            shutil.rmtree(self.folder / run_folder.SMALL, ignore_errors=True)
+            save(small, self.folder / run_folder.SMALL)
+            write_file(self.folder / run_folder.REPORT, json.dumps(report) + "\n")
+
+    def _tell_full(self, line: str) -> None:
+        if not self._is_full:
+            self._is_full = True
+            self._tell(f"{line} Training goes on and tries again at the next save.")
