@@ -81,13 +81,18 @@ def take_turns(
 
 
 def noise_batches(
-    num_batches: int, batch_size: int, *, memory_format: torch.memory_format = torch.channels_last, seed: int = 0
+    num_batches: int,
+    batch_size: int,
+    *,
+    image_size: int = 32,
+    memory_format: torch.memory_format = torch.channels_last,
+    seed: int = 0,
 ) -> list[Batch]:
-    """Batches of noise in the size of CIFAR's images: what they show does not change what they cost."""
+    """Batches of noise: what they show does not change what they cost."""
     generator = torch.Generator().manual_seed(seed)
     batches = []
     for _ in range(num_batches):
-        images = torch.randn(batch_size, 3, 32, 32, generator=generator)
+        images = torch.randn(batch_size, 3, image_size, image_size, generator=generator)
         labels = torch.randint(0, 10, (batch_size,), generator=generator)
         batches.append((images.contiguous(memory_format=memory_format), labels))
     return batches
