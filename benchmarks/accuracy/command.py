@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks.accuracy.contenders import CONTENDERS
-from benchmarks.accuracy.options import add_run_options, configurations, said_seeds, said_share
+from benchmarks.accuracy.options import add_run_options, configurations, said_seeds, said_sizes
 from benchmarks.accuracy.runs import run_all
 from benchmarks.accuracy.summary import results_by_row, summarise
 from benchmarks.hesso import python_of_peer
@@ -50,15 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         failures = run_all(
             wanted, workers=arguments.workers, threads=arguments.threads, peer_python=peer_python, accept_old=arguments.keep_cache
         )
-    words = _INTRODUCTION.format(
-        depth=arguments.depth,
-        images=images.name,
-        num_images=said_share(arguments),
-        epochs=arguments.epochs,
-        batch=arguments.batch_size,
-        threads=arguments.threads,
-        workers=arguments.workers,
-    )
+    words = _INTRODUCTION.format(**said_sizes(arguments, images))
     write_sheet(
         arguments.out,
         [

@@ -51,6 +51,14 @@ def said_seeds(arguments: argparse.Namespace) -> str:
     return f"seeds 0 to {arguments.seeds - 1}" if arguments.seeds > 1 else "seed 0"
 
 
-def said_share(arguments: argparse.Namespace) -> str:
-    """For the introduction: how many images, if not all."""
-    return f", {arguments.images} of them to train on" if arguments.images else ""
+def said_sizes(arguments: argparse.Namespace, images: Images) -> dict[str, object]:
+    """For the introduction: what was trained, on what, for how long."""
+    return {
+        "depth": arguments.depth,
+        "images": images.name,
+        "num_images": f", {arguments.images} of them to train on" if arguments.images else "",
+        "epochs": arguments.epochs,
+        "batch": arguments.batch_size,
+        "threads": arguments.threads,
+        "workers": arguments.workers,
+    }

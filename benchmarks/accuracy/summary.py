@@ -42,7 +42,8 @@ def summarise(rows: Mapping[tuple[str, float], Results], failures: Mapping[str, 
         ranked = sorted(names, key=lambda name: -(mean_accuracy(of_name[name]) or 0))
         header = ("contender", "accuracy, %", "spread", "seeds", "to dense", "FLOPs", "equal FLOPs", "minutes", "remark")
         lines += table(header, [_cells(name, of_name[name], keep, dense, num_seeds, failures) for name in ranked])
-        lines += ["", *table(("what", "bar", "found", "met"), _bars(of_name, keep, dense))]
+        if bars := _bars(of_name, keep, dense):
+            lines += ["", *table(("what", "bar", "found", "met"), bars)]
     return lines
 
 

@@ -10,7 +10,7 @@ from statistics import mean, median
 from benchmarks.breakdown import breakdown, shares
 from benchmarks.loops import Lap, PlainLoop
 from benchmarks.memory import peak_megabytes
-from benchmarks.sheet import RESULTS, heading, table, write_sheet, yes
+from benchmarks.sheet import RESULTS, heading, ratio_table, write_sheet
 from benchmarks.trainings import KEEP_FLOPS, train_in_turns
 from benchmarks.waiting import waiting
 from trainonce.schedule import LONG_RUN_EVERY, Phase, Schedule
@@ -94,7 +94,7 @@ def _sheet(args: argparse.Namespace, plain: Sequence[Lap], ours: Sequence[Lap], 
         *heading(seeds="seed 0", packages=("torch", "trainonce")),
         "",
         words,
-        *table(("what", "bar", "ours / plain", "met"), [(what, f"<= {BAR}", f"{r:.3f}", yes(r <= BAR)) for what, r in ratios.items()]),
+        *ratio_table(ratios, BAR),
         "",
         "## One step, milliseconds (medians)",
         "",

@@ -9,7 +9,7 @@ from statistics import mean
 
 from benchmarks.accuracy.configuration import Configuration
 from benchmarks.accuracy.contenders import CONTENDERS
-from benchmarks.accuracy.options import add_run_options, configurations, said_seeds, said_share
+from benchmarks.accuracy.options import add_run_options, configurations, said_seeds, said_sizes
 from benchmarks.accuracy.runs import run_all
 from benchmarks.accuracy.summary import Results, mean_accuracy, results_by_row, said_age, said_failure, said_spread
 from benchmarks.images import load_images
@@ -49,15 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     failures: dict[str, str] = {}
     if not arguments.table_only:
         failures = run_all(wanted, workers=arguments.workers, threads=arguments.threads, peer_python=None, accept_old=arguments.keep_cache)
-    words = _INTRODUCTION.format(
-        depth=arguments.depth,
-        images=images.name,
-        num_images=said_share(arguments),
-        epochs=arguments.epochs,
-        batch=arguments.batch_size,
-        threads=arguments.threads,
-        workers=arguments.workers,
-    )
+    words = _INTRODUCTION.format(**said_sizes(arguments, images))
     lines = ["# The paper's studies, and two more", "", *heading(seeds=said_seeds(arguments), packages=("torch", "trainonce")), "", words]
     for name, study in studies.items():
         lines += [f"## {study.title}", "", study.words, "", *_sections(name, study, wanted, failures, arguments)]
