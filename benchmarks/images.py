@@ -104,7 +104,7 @@ def load_images(path: str | None) -> Images:
         unfinished = cached.with_suffix(f".{os.getpid()}.new")
         save_file(tensors, unfinished)
         unfinished.replace(cached)
-    return Images(name="a folder of images", **load_file(cached))
+    return Images(name=f"the images of {place.name.removesuffix('.tar.gz')}", **load_file(cached))
 
 
 def _digits() -> Images:

@@ -1,16 +1,15 @@
-"""Training loops that time themselves: takes a model and batches, gives the seconds of each part of each step."""
+"""Training loops that time themselves: takes a model and batches, gives the seconds of each part of each step; needs torch alone."""
 
 from __future__ import annotations
 
 import time
-import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-import trainonce
 from benchmarks.recipe import Recipe, set_learning_rate
 
 Batch = tuple[Tensor, Tensor]
@@ -63,69 +62,37 @@ class PlainLoop:
         return self.model
 
 
-class PrunedLoop(PlainLoop):
-    """The same loop with trainonce's three lines."""
-
-    def __init__(
-        self, model: nn.Module, recipe: Recipe, total_steps: int, *, example: Tensor, keep_flops: float, shrink: bool, seed: int = 0
-    ) -> None:
-        super().__init__(model, recipe, total_steps)
-        self._projection_began = self._projection_seconds = 0.0
-        # Hooks run in the order they were registered in: these two stand around the pruner's.
-        self.optimizer.register_step_post_hook(lambda *_: self._begin_projection())
-        start = time.perf_counter()
-        with warnings.catch_warnings():
-            # The length of the run is chosen for its time, not for what it learns.
-            warnings.simplefilter("ignore", trainonce.ShortRun)
-            self.pruner = trainonce.attach(
-                model, self.optimizer, example=example, keep_flops=keep_flops, total_steps=total_steps, shrink=shrink, seed=seed
-            )
-        self.setup_seconds = time.perf_counter() - start
-        self.optimizer.register_step_post_hook(lambda *_: self._end_projection())
-
-    def step(self, batch: Batch, held: Batch) -> Lap:
-        """One step on `batch`, and the pruner's."""
-        phase, calls = str(self.pruner.phase.value), []
-
-        def loss_on_held() -> Tensor:
-            calls.append(1)
-            return cross_entropy(self.model(held[0]), held[1])
-
-        plain = super().step(batch, held)
-        cpu, start = time.process_time(), time.perf_counter()
-        self.pruner.step(loss_on_held)
-        seconds = time.perf_counter() - start
-        return Lap(
-            plain.wall + seconds,
-            plain.cpu + time.process_time() - cpu,
-            plain.forward_backward,
-            plain.optimizer - self._projection_seconds,
-            self._projection_seconds,
-            seconds,
-            phase,
-            bool(calls),
-        )
-
-    def finish(self) -> nn.Module:
-        """The small model."""
-        start = time.perf_counter()
-        model = self.pruner.finish()
-        self.finish_seconds = time.perf_counter() - start
-        return model
-
-    def _begin_projection(self) -> None:
-        self._projection_began = time.perf_counter()
-
-    def _end_projection(self) -> None:
-        self._projection_seconds = time.perf_counter() - self._projection_began
+def take_turns(
+    loops: Mapping[str, PlainLoop], batches: Sequence[Batch], held: Batch, *, advance: Callable[[], None]
+) -> dict[str, list[Lap]]:
+    """All steps of all loops, one of each in an order that rotates: whatever else the machine does hits all alike."""
+    # The first pass through a shape compiles kernels: take it before the clock starts.
+    for loop in loops.values():
+        cross_entropy(loop.model(held[0]), held[1]).backward()
+        loop.model.zero_grad()
+    laps: dict[str, list[Lap]] = {name: [] for name in loops}
+    names = list(loops)
+    for step in range(loops[names[0]].total_steps):
+        first = step % len(names)
+        for name in names[first:] + names[:first]:
+            laps[name].append(loops[name].step(batches[step % len(batches)], held))
+        advance()
+    return laps
 
 
-def noise_batches(num_batches: int, batch_size: int, *, image_size: int = 32, seed: int = 0) -> list[Batch]:
-    """Batches of noise, channels last: what they show does not change what they cost."""
+def noise_batches(
+    num_batches: int,
+    batch_size: int,
+    *,
+    image_size: int = 32,
+    memory_format: torch.memory_format = torch.channels_last,
+    seed: int = 0,
+) -> list[Batch]:
+    """Batches of noise: what they show does not change what they cost."""
     generator = torch.Generator().manual_seed(seed)
     batches = []
     for _ in range(num_batches):
         images = torch.randn(batch_size, 3, image_size, image_size, generator=generator)
         labels = torch.randint(0, 10, (batch_size,), generator=generator)
-        batches.append((images.contiguous(memory_format=torch.channels_last), labels))
+        batches.append((images.contiguous(memory_format=memory_format), labels))
     return batches

@@ -461,5 +461,5 @@ def test_the_papers_network():
 
 
 def test_an_update_needs_a_policy_that_has_one():
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(NotImplementedError, match=r"^FilterNorm has no update of its own[^\n]*$"):
         started(FilterNorm(), search_in(net())).update(lambda masks: (torch.tensor(0.0), masks))

@@ -121,7 +121,9 @@ def test_a_value_outside_its_range_is_refused_with_key_and_range(flag: str, valu
 
 @pytest.mark.parametrize("words", WRONG_TOGETHER)
 def test_settings_that_contradict_each_other_or_name_nothing_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]):
-    refusal([*([] if "--resume" in words else ["digits.resnet20"]), *words], capsys)
+    message = refusal([*([] if "--resume" in words else ["digits.resnet20"]), *words], capsys)
+    named = [word.removeprefix("--").removeprefix("folder:").replace("-", "_") for word in words]
+    assert any(name in message.replace("-", "_") for name in named)
 
 
 @pytest.mark.parametrize("flag", ["--keep-flops", "--keep-params"])
@@ -147,7 +149,8 @@ def test_a_folder_that_is_taken_is_refused_before_data_is_loaded(folder: str, tm
 
 @pytest.mark.parametrize("words", [[], ["digits.resnet21"], ["cifar10"], ["--lr", "0.1"]])
 def test_a_run_needs_something_to_train(words: list[str], capsys: pytest.CaptureFixture[str]):
-    refusal(words, capsys)
+    message = refusal(words, capsys)
+    assert ("what to train?" if words in ([], ["--lr", "0.1"]) else f"there is no recipe {words[0]!r}") in message
 
 
 @pytest.mark.parametrize(

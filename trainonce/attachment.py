@@ -49,7 +49,6 @@ def attach(
         raise PrunerError(
             f"total_steps must be the number of optimizer steps of the whole run, got {total_steps!r}. Give epochs * batches."
         )
-    _check_one(keep_flops, keep_params)
     inner, optimizer = unwrapped_model(model), unwrapped_optimizer(optimizer)
     try:
         check_owned(optimizer, inner)
@@ -86,13 +85,9 @@ def find_budget(
     round_to: int | None,
 ) -> Budget:
     """The budget of a model whose `trained` parameters an optimizer has; UnreachableBudget if the model can't get as small."""
-    _check_one(keep_flops, keep_params)
+    if (keep_flops is None) == (keep_params is None):
+        raise UnreachableBudget("give one budget, keep_flops or keep_params. keep_flops=0.45 keeps 45 % of the model's FLOPs.")
     units = Units.of(inspect(safe_to_reshape(model), example, keep=keep), trained)
     if keep_flops is not None:
         return Budget.of_flops(units, keep_flops, round_to)
     return Budget.of_parameters(units, keep_params or 0, round_to)
-
-
-def _check_one(keep_flops: float | None, keep_params: float | None) -> None:
-    if (keep_flops is None) == (keep_params is None):
-        raise UnreachableBudget("give one budget, keep_flops or keep_params. keep_flops=0.45 keeps 45 % of the model's FLOPs.")

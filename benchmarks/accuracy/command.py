@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from benchmarks.accuracy.configuration import Configuration
 from benchmarks.accuracy.contenders import CONTENDERS
+from benchmarks.accuracy.options import add_run_options, configurations, said_seeds, said_sizes
 from benchmarks.accuracy.runs import run_all
 from benchmarks.accuracy.summary import results_by_row, summarise
 from benchmarks.hesso import python_of_peer
@@ -33,19 +32,9 @@ The accuracy is that of the last epoch on the whole test set, after the cut; not
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be asked for."""
-    parser.add_argument("--data", metavar="PATH", help="a folder of images, train/CLASS/ and test/CLASS/ inside (default: digits)")
     parser.add_argument("--contender", choices=CONTENDERS, action="append", default=[], help="only this one; may be given again")
-    parser.add_argument("--keep", type=float, action="append", default=[], help="budget; may be given again (default: 0.5, 0.3)")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="how many (default: 3)")
-    parser.add_argument("--epochs", type=int, default=15, metavar="N", help="(default: 15)")
-    parser.add_argument("--depth", type=int, default=20, help="of the ResNet (default: 20)")
-    parser.add_argument("--batch-size", type=int, default=128, metavar="N")
-    parser.add_argument("--images", type=int, metavar="N", help="train on so many images only (default: all)")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="runs at the same time (default: 1)")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="of each run (default: 1)")
     parser.add_argument("--hesso-python", type=Path, metavar="FILE", help="python with only_train_once (default: that of `make hesso`)")
-    parser.add_argument("--keep-cache", action="store_true", help="also use results of older code; the table marks them")
-    parser.add_argument("--table-only", action="store_true", help="run nothing; write the table of what is in the cache")
+    add_run_options(parser)
     parser.add_argument("--out", type=Path, default=RESULTS / "accuracy.md", metavar="FILE")
 
 
@@ -53,22 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run what is missing and write the table of all that is there."""
     # Reading the images here puts them into the cache before the children ask for them.
     images = load_images(arguments.data)
-    data = None if images.name == "digits" else arguments.data
-    wanted = [
-        Configuration(
-            contender=name,
-            keep_flops=keep,
-            seed=seed,
-            depth=arguments.depth,
-            epochs=arguments.epochs,
-            batch_size=arguments.batch_size,
-            num_images=arguments.images,
-            data=data,
-        )
-        for seed in range(arguments.seeds)
-        for name in arguments.contender or CONTENDERS
-        for keep in (arguments.keep or [0.5, 0.3] if CONTENDERS[name].prunes else [1.0])
-    ]
+    wanted = configurations(arguments, arguments.contender or CONTENDERS, images)
     failures: dict[str, str] = {}
     if not arguments.table_only:
         needs_peer = any(CONTENDERS[configuration.contender].needs_peer_python for configuration in wanted)
@@ -76,24 +50,13 @@ def run(arguments: argparse.Namespace) -> int:
         failures = run_all(
             wanted, workers=arguments.workers, threads=arguments.threads, peer_python=peer_python, accept_old=arguments.keep_cache
         )
-    for name, reason in failures.items():
-        print(f"{name}: {reason}", file=sys.stderr)
-    words = _INTRODUCTION.format(
-        depth=arguments.depth,
-        images=images.name,
-        num_images=f", {arguments.images} of them to train on" if arguments.images else "",
-        epochs=arguments.epochs,
-        batch=arguments.batch_size,
-        threads=arguments.threads,
-        workers=arguments.workers,
-    )
-    seeds = f"seeds 0 to {arguments.seeds - 1}" if arguments.seeds > 1 else "seed 0"
+    words = _INTRODUCTION.format(**said_sizes(arguments, images))
     write_sheet(
         arguments.out,
         [
             "# Accuracy at equal FLOPs and equal epochs",
             "",
-            *heading(seeds=seeds, packages=("torch", "torch-pruning", "trainonce")),
+            *heading(seeds=said_seeds(arguments), packages=("torch", "torch-pruning", "trainonce")),
             "",
             words.rstrip(),
             *summarise(results_by_row(wanted), failures, arguments.seeds),

@@ -1,8 +1,12 @@
-"""All contenders by name: what each is, where its class lives, which python it needs. Imports none of them."""
+"""All contenders by name: what each is, where its class lives, which python it needs. Imports none of them.
+
+Another benchmark adds its own with `add_contenders`, in its command and in its `child`.
+"""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchmarks.accuracy.contender import Contender
@@ -21,10 +25,15 @@ class Entry:
     """Another contender that has to be run first."""
 
     is_peer: bool = False
+    package: str = "accuracy"
+    """Where the module is, and the `child` that runs it."""
+
+    settings: str = ""
+    """What decides, besides the code, what it does."""
 
     def load(self) -> type[Contender]:
         """Import its class."""
-        return getattr(importlib.import_module(f"benchmarks.accuracy.{self.module}"), self.class_name)
+        return getattr(importlib.import_module(f"benchmarks.{self.package}.{self.module}"), self.class_name)
 
 
 CONTENDERS = {
@@ -54,3 +63,10 @@ CONTENDERS = {
     "hesso": Entry("only_train_once: HESSO", "hesso", "HessoContender", needs_peer_python=True, is_peer=True),
     "hesso_early": Entry("only_train_once: HESSO, pruned by 30 %", "hesso", "PrunedEarly", needs_peer_python=True, is_peer=True),
 }
+
+
+def add_contenders(entries: Mapping[str, Entry]) -> None:
+    """Make more contenders known to this process."""
+    if known := CONTENDERS.keys() & entries.keys():
+        raise ValueError(f"there are contenders of these names already: {', '.join(sorted(known))}. Choose others.")
+    CONTENDERS.update(entries)

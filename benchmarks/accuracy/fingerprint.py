@@ -13,18 +13,20 @@ from benchmarks.accuracy.contenders import CONTENDERS
 from benchmarks.sheet import ROOT
 
 _HARNESS = ("resnet.py", "recipe.py", "images.py", "accuracy/child.py", "accuracy/contender.py")
-_PEERS = {"train_prune_tune": ("torchpruning.py",), "hesso": ("hesso.py",)}
+_ALSO = {"train_prune_tune": ("torchpruning.py",), "hesso": ("hesso.py",), "studied": ("accuracy/ours.py",)}
+_USES_LIBRARY = {"ours", "studied"}
 _LIBRARY = ("attachment", "budget", "cost", "gates", "lastwriters", "policies", "projection", "proximal", "pruner", "schedule", "units")
 
 
 def fingerprint(contender: str) -> str:
     """Equal as long as the contender's code is; the others' may change."""
-    module = CONTENDERS[contender].module
-    files = [ROOT / "benchmarks" / name for name in (*_HARNESS, f"accuracy/{module}.py", *_PEERS.get(module, ()))]
-    if module == "ours":
+    entry = CONTENDERS[contender]
+    own = (f"{entry.package}/{entry.module}.py", *_ALSO.get(entry.module, ()))
+    files = [ROOT / "benchmarks" / name for name in (*_HARNESS, *own)]
+    if entry.module in _USES_LIBRARY:
         # How channels are found does not matter here: the groups of these ResNets are what they are.
         files += [path for name in _LIBRARY for path in _sources(ROOT / "trainonce" / name)]
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(entry.settings.encode())
     for path in dict.fromkeys(files):
         digest.update(path.name.encode() + _meaning(path.read_text(encoding="utf-8")).encode())
     return digest.hexdigest()[:12]

@@ -38,6 +38,8 @@ PAPER_EVERY = 20
 class Ours(Contender):
     """`attach`, `step`, `finish` with all defaults; subclasses pass other objects."""
 
+    shrinks = True
+
     def policy(self) -> Policy | None:
         return None
 
@@ -65,6 +67,7 @@ class Ours(Contender):
                 pull=self.pull(),
                 strength=self.strength(),
                 schedule=self.schedule(),
+                shrink=self.shrinks,
                 seed=self.configuration.seed,
             )
         self._shrunk_at: int | None = None

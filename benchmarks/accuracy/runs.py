@@ -49,6 +49,8 @@ def run_all(wanted: Sequence[Configuration], *, workers: int, threads: int, peer
         over.set()
         watcher.join()
         bar.arrive(sum(configuration.num_epochs_done() for configuration in missing))
+    for name, reason in failures.items():
+        print(f"{name}: {reason}", file=sys.stderr)
     return failures
 
 
@@ -74,6 +76,7 @@ def _run(configuration: Configuration, threads: int, peer_python: Path | None) -
     words = RUNS / f"{configuration.name}.log"
     with words.open("a") as log:
         print(time.strftime("started %Y-%m-%d %H:%M:%S"), file=log, flush=True)
-        command = [str(python), "-m", "benchmarks.accuracy.child", configuration.to_json(), fingerprint(configuration.contender)]
+        child = f"benchmarks.{CONTENDERS[configuration.contender].package}.child"
+        command = [str(python), "-m", child, configuration.to_json(), fingerprint(configuration.contender)]
         code = subprocess.run(command, cwd=ROOT, env=environment, stdout=log, stderr=log).returncode
     return None if code == 0 else (words.read_text().strip().splitlines() or ["no word"])[-1]

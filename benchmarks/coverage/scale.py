@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import transformers
-from torch import nn
+from torch import Tensor, nn
 
 import trainonce
 
@@ -21,9 +21,8 @@ def warm_up() -> None:
     trainonce.inspect(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), torch.zeros(1, 4))
 
 
-def measure_scale(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The seconds and the largest memory of one inspection on the `meta` device."""
-    num_layers = int(source.partition(":")[2])
+def build_llama(num_layers: int) -> tuple[nn.Module, dict[str, Tensor]]:
+    """A decoder shaped as Llama's with 8 billion parameters is, of so many layers and without weights, and an example for it."""
     config = transformers.LlamaConfig(
         hidden_size=4096,
         intermediate_size=14336,
@@ -37,6 +36,12 @@ def measure_scale(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
         model = transformers.LlamaForCausalLM(config).eval()
         # Without a mask of its own transformers looks into the token positions, which have no values on this device.
         example = {"input_ids": torch.zeros(1, _TOKENS, dtype=torch.long), "attention_mask": torch.zeros(1, 1, _TOKENS, _TOKENS)}
+    return model, example
+
+
+def measure_scale(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The seconds and the largest memory of one inspection on the `meta` device."""
+    model, example = build_llama(int(source.partition(":")[2]))
     started = time.perf_counter()
     partition = trainonce.inspect(model, example)
     seconds = time.perf_counter() - started

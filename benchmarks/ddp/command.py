@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.ddp.child import EPOCHS, KEEP_FLOPS
 from benchmarks.ddp.turns import Turn
-from benchmarks.sheet import RESULTS, ROOT, heading, table, write_sheet, yes
+from benchmarks.sheet import RESULTS, ROOT, heading, ratio_table, table, write_sheet
 from benchmarks.waiting import waiting
 from trainonce.schedule import LONG_RUN_EVERY, Phase
 
@@ -157,7 +157,7 @@ def _sheet(args: argparse.Namespace, threads: int, found: dict[str, list[Turn]],
         *heading(seeds="seed 0", packages=("torch", "trainonce")),
         "",
         words,
-        *table(("what", "bar", "ours / plain", "met"), [(what, f"<= {BAR}", f"{r:.3f}", yes(r <= BAR)) for what, r in ratios.items()]),
+        *ratio_table(ratios, BAR),
         "",
         "## One step, milliseconds (medians)",
         "",

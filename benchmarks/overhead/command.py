@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median
 
-import torch
-
-from benchmarks.loops import Lap, PlainLoop, PrunedLoop, noise_batches
-from benchmarks.overhead.memory import LOOPS, peak_megabytes
-from benchmarks.recipe import Recipe
-from benchmarks.resnet import build_resnet
-from benchmarks.sheet import RESULTS, heading, table, write_sheet, yes
-from benchmarks.waiting import Waiting, waiting
-from trainonce.schedule import LONG_RUN_EVERY, Phase
+from benchmarks.breakdown import breakdown, shares
+from benchmarks.loops import Lap, PlainLoop
+from benchmarks.memory import peak_megabytes
+from benchmarks.sheet import RESULTS, heading, ratio_table, write_sheet
+from benchmarks.trainings import KEEP_FLOPS, train_in_turns
+from benchmarks.waiting import waiting
+from trainonce.schedule import LONG_RUN_EVERY, Phase, Schedule
 
 BAR = 1.05
-KEEP_FLOPS = 0.45
+LOOPS = ("dense", "unshrunk")
 PAPER_EVERY = LONG_RUN_EVERY
 
 Kind = tuple[str, bool]
@@ -48,17 +46,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure and write the sheet; 1 if a bar is missed."""
+    architecture = f"resnet{arguments.depth}"
     num_repeats = arguments.memory_repeats * len(LOOPS)
     with waiting(arguments.steps + num_repeats * arguments.memory_steps, "time") as bar:
-        plain, ours, loop = _take_turns(arguments, bar)
+        found = train_in_turns(
+            LOOPS, architecture=architecture, num_steps=arguments.steps, batch_size=arguments.batch_size, advance=bar.advance
+        )
         bar.say("memory")
         peaks: dict[str, list[tuple[float, float]]] = {name: [] for name in LOOPS}
         for number in range(num_repeats):
             name = LOOPS[number % 2]
-            peaks[name].append(
-                peak_megabytes(name, depth=arguments.depth, batch_size=arguments.batch_size, num_steps=arguments.memory_steps)
-            )
+            sizes = {"batch_size": arguments.batch_size, "num_steps": arguments.memory_steps}
+            peaks[name].append(peak_megabytes(name, beside=LOOPS, architecture=architecture, **sizes))
             bar.advance(arguments.memory_steps)
+    plain, ours = (found[name].laps for name in LOOPS)
     whole = {name: median(peak for peak, _ in found) for name, found in peaks.items()}
     above = {name: median(peak for _, peak in found) for name, found in peaks.items()}
     kinds = [(lap.phase, lap.is_update) for lap in ours]
@@ -67,81 +68,43 @@ def run(arguments: argparse.Namespace) -> int:
         "time, medians": _by_medians(ours, kinds) / _by_medians(plain, kinds),
         "CPU seconds of all threads, sum of all steps": sum(lap.cpu for lap in ours) / sum(lap.cpu for lap in plain),
         f"time, medians, one controller update in {PAPER_EVERY} steps, as in long runs": _long_run(ours, kinds) / _by_medians(plain, kinds),
-        "largest memory of the process": whole["pruned"] / whole["plain"],
-        "largest memory above that of the imports": above["pruned"] / above["plain"],
+        "largest memory of the process": whole["unshrunk"] / whole["dense"],
+        "largest memory above that of the imports": above["unshrunk"] / above["dense"],
     }
-    lines = _sheet(arguments, plain, ours, loop, ratios)
-    lines += [f"Memory: plain {whole['plain']:.0f} MB, ours {whole['pruned']:.0f} MB; before the model {_before(peaks):.0f} MB."]
+    lines = _sheet(arguments, plain, ours, found["unshrunk"].loop, ratios)
+    lines += [f"Memory: plain {whole['dense']:.0f} MB, ours {whole['unshrunk']:.0f} MB; before the model {_before(peaks):.0f} MB."]
     write_sheet(arguments.out, lines)
     return 0 if all(ratio <= BAR for ratio in ratios.values()) else 1
 
 
-def _take_turns(arguments: argparse.Namespace, bar: Waiting) -> tuple[list[Lap], list[Lap], PrunedLoop]:
-    batches = noise_batches(9, arguments.batch_size)
-    held = batches.pop()
-    models = [build_resnet(arguments.depth, seed=0).to(memory_format=torch.channels_last) for _ in range(2)]
-    plain = PlainLoop(models[0], Recipe(), arguments.steps)
-    ours = PrunedLoop(models[1], Recipe(), arguments.steps, example=held[0][:2], keep_flops=KEEP_FLOPS, shrink=False)
-    # The first pass through a shape compiles kernels: take it before the clock starts.
-    for model in models:
-        torch.nn.functional.cross_entropy(model(held[0]), held[1]).backward()
-        model.zero_grad()
-    laps: dict[PlainLoop, list[Lap]] = {plain: [], ours: []}
-    for step in range(arguments.steps):
-        for loop in (plain, ours) if step % 2 else (ours, plain):
-            laps[loop].append(loop.step(batches[step % len(batches)], held))
-        bar.advance()
-    ours.finish()
-    return laps[plain], laps[ours], ours
-
-
-def _sheet(args: argparse.Namespace, plain: list[Lap], ours: list[Lap], loop: PrunedLoop, ratios: dict[str, float]) -> list[str]:
+def _sheet(args: argparse.Namespace, plain: Sequence[Lap], ours: Sequence[Lap], loop: PlainLoop, ratios: Mapping[str, float]) -> list[str]:
     words = _INTRODUCTION.format(
         depth=args.depth,
         batch=args.batch_size,
         steps=args.steps,
         keep=KEEP_FLOPS,
-        every=loop.pruner.schedule.in_steps(args.steps).update_every,
+        every=Schedule().in_steps(args.steps).update_every,
         paper_every=PAPER_EVERY,
         repeats=args.memory_repeats,
         memory_steps=args.memory_steps,
     )
-    plain_optimizer = median(lap.optimizer for lap in plain)
-    rows = [("plain loop", len(plain), *_milliseconds(plain), "-")]
-    for phase, is_update in dict.fromkeys((lap.phase, lap.is_update) for lap in ours):
-        laps = _kind(ours, phase, is_update)
-        share = median(lap.projection for lap in laps) / plain_optimizer
-        name = f"ours, {phase}, controller learns" if is_update else f"ours, {phase}"
-        rows.append((name, len(laps), *_milliseconds(laps), f"{share:.2f}"))
     return [
         "# Overhead of controller, gates and projection, without the shrink",
         "",
         *heading(seeds="seed 0", packages=("torch", "trainonce")),
         "",
         words,
-        *table(("what", "bar", "ours / plain", "met"), [(what, f"<= {BAR}", f"{r:.3f}", yes(r <= BAR)) for what, r in ratios.items()]),
+        *ratio_table(ratios, BAR),
         "",
         "## One step, milliseconds (medians)",
         "",
-        *table(
-            ("step", "how many", "whole", "forward, backward", "optimizer", "projection", "pruner.step", "projection / optimizer step"),
-            rows,
-        ),
+        *breakdown(plain, ours),
         "",
         f"Once per run, not in the ratios: attach {loop.setup_seconds:.1f} s, finish (the cut with its proof) {loop.finish_seconds:.1f} s.",
         "",
-        f"Shares of all of our steps' time: {_shares(ours)}.",
+        f"Shares of all of our steps' time: {shares(ours)}.",
         "",
     ]
-
-
-def _kind(laps: Sequence[Lap], phase: str, is_update: bool) -> list[Lap]:
-    return [lap for lap in laps if lap.phase == phase and lap.is_update == is_update]
-
-
-def _milliseconds(laps: Sequence[Lap]) -> tuple[str, ...]:
-    parts = ("wall", "forward_backward", "optimizer", "projection", "controller")
-    return tuple(f"{1000 * median(getattr(lap, part) for lap in laps):.2f}" for part in parts)
 
 
 def _total(laps: Sequence[Lap]) -> float:
@@ -163,11 +126,6 @@ def _long_run(laps: Sequence[Lap], kinds: Sequence[Kind]) -> float:
     update = median(lap.controller for lap in laps if lap.is_update) if num_updates else 0.0
     num_searching = sum(lap.phase == Phase.SEARCH for lap in laps)
     return _by_medians(laps, kinds) - (num_updates - num_searching / PAPER_EVERY) * update
-
-
-def _shares(laps: Sequence[Lap]) -> str:
-    parts = {"forward and backward": "forward_backward", "optimizer": "optimizer", "projection": "projection", "controller": "controller"}
-    return ", ".join(f"{words} {sum(getattr(lap, part) for lap in laps) / _total(laps):.1%}" for words, part in parts.items())
 
 
 def _before(peaks: dict[str, list[tuple[float, float]]]) -> float:

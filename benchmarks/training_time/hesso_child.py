@@ -1,69 +1,48 @@
-"""HESSO and a dense loop in turns, in only_train_once's environment: `python -m benchmarks.training_time.hesso_child DEPTH STEPS BATCH`.
+"""HESSO and a dense loop in turns, in only_train_once's environment; prints a line per step and at last what was found, as JSON.
 
-Prints a line per step and at last the sums as JSON. Nothing of trainonce is imported: it wants a newer torch.
+`python -m benchmarks.training_time.hesso_child ARCHITECTURE STEPS BATCH LATENCY_SECONDS`. Nothing of trainonce is imported: it wants
+a newer torch.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-import time
 
 import torch
-from torch.nn.functional import cross_entropy
 
-from benchmarks.flops import count_image_macs
-from benchmarks.hesso import Hesso
+from benchmarks.latency import latencies_ms
 from benchmarks.parent import end_with_parent
-from benchmarks.recipe import Recipe, set_learning_rate
-from benchmarks.resnet import build_resnet
 from benchmarks.sheet import version_of
-
-GROUP_SPARSITY = 0.5
+from benchmarks.trainings import train_in_turns
 
 
 def main() -> None:
-    """Both loops, step by step, then the cut."""
+    """Both loops, step by step, the cut, and how fast both models are."""
     end_with_parent()
-    depth, num_steps, batch_size = (int(word) for word in sys.argv[1:])
-    torch.manual_seed(0)
-    # Its views refuse channels last; so the dense loop beside it does without, too.
-    images = torch.randn(batch_size, 3, 32, 32)
-    labels = torch.randint(0, 10, (batch_size,))
-    models = [build_resnet(depth, seed=0) for _ in range(2)]
-    dense_macs = count_image_macs(models[0], images[:1])
-    recipe = Recipe()
-    start = time.perf_counter()
-    hesso = Hesso(models[1], images[:1], recipe, num_steps, group_sparsity=GROUP_SPARSITY)
-    setup_seconds = time.perf_counter() - start
-    optimizers = [recipe.optimizer(models[0]), hesso.optimizer]
-    for model in models:
-        cross_entropy(model(images), labels).backward()
-        model.zero_grad()
-    wall, cpu = [0.0, 0.0], [0.0, 0.0]
-    for step in range(num_steps):
-        for which in (0, 1) if step % 2 else (1, 0):
-            set_learning_rate(optimizers[which], recipe.learning_rate(step, num_steps))
-            cpu_start, start = time.process_time(), time.perf_counter()
-            cross_entropy(models[which](images), labels).backward()
-            optimizers[which].step()
-            optimizers[which].zero_grad()
-            wall[which] += time.perf_counter() - start
-            cpu[which] += time.process_time() - cpu_start
-        print(step, flush=True)
-    start = time.perf_counter()
-    small = hesso.finish()
-    once = setup_seconds + time.perf_counter() - start
+    architecture, num_steps, batch_size, latency_seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+    found = train_in_turns(
+        ("dense", "hesso"),
+        architecture=architecture,
+        num_steps=num_steps,
+        batch_size=batch_size,
+        # Its views refuse channels last; so the dense loop beside it does without, too.
+        memory_format=torch.contiguous_format,
+        advance=lambda: print("step", flush=True),
+    )
+    models = {name: training.model for name, training in found.items()}
+    latencies = [latencies_ms(models, torch.randn(size, 3, 32, 32), seconds=latency_seconds) for size in (1, batch_size) if latency_seconds]
     facts = {
-        "dense_seconds": wall[0],
-        "seconds": wall[1] + once,
-        "once": once,
-        "dense_cpu": cpu[0],
-        "cpu": cpu[1],
-        "share": count_image_macs(small, images[:1]) / dense_macs,
-        "versions": f"torch {torch.__version__}, only_train_once {version_of('only_train_once')}",
+        name: {
+            "seconds": training.seconds,
+            "once": training.once,
+            "cpu": training.cpu_seconds,
+            "share": training.share_of_flops,
+            "latencies": [of_size[name] for of_size in latencies],
+        }
+        for name, training in found.items()
     }
-    print(json.dumps(facts))
+    print(json.dumps({**facts, "versions": f"torch {torch.__version__}, only_train_once {version_of('only_train_once')}"}))
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ class Policy(ABC):
 
     def update(self, evaluate: Evaluate) -> float | None:
         """Called now and then during the search if the policy uses the loss; returns its own loss, None if the update was skipped."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no update of its own. Write one, or leave uses_loss False.")
 
     @abstractmethod
     def scores(self) -> Tensor:

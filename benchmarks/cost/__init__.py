@@ -1,0 +1,1 @@
+"""Training time, memory and latency beside the peers."""

@@ -1,0 +1,1 @@
+"""How the time of inspection and projection grows with the model."""

@@ -1,0 +1,56 @@
+"""Line plots as PNG: takes panels of named lines, gives one picture with the panels side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+_COLOURS = ("#222222", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+"""Okabe and Ito's, which the colour-blind can tell apart; the first is for what is compared with."""
+
+Points = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One pair of axes. A line may have several runs: their mean is drawn where all have a point, over a band from least to most."""
+
+    x_name: str
+    y_name: str
+    lines: Mapping[str, Sequence[Points]]
+    is_log: bool = False
+
+
+def write_png(path: Path, panels: Sequence[Panel], *, title: str) -> None:
+    """Draw the panels; a legend names the lines once."""
+    figure = Figure(figsize=(5.2 * len(panels), 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, fontsize=11)
+    names = list(dict.fromkeys(name for panel in panels for name in panel.lines))
+    colour_of = {name: _COLOURS[number % len(_COLOURS)] for number, name in enumerate(names)}
+    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        axes.set(xlabel=panel.x_name, ylabel=panel.y_name)
+        axes.grid(alpha=0.3)
+        if panel.is_log:
+            axes.set(xscale="log", yscale="log")
+        for name, runs in panel.lines.items():
+            x, low, mean, high = _band(runs)
+            axes.plot(x, mean, color=colour_of[name], label=name, marker="o" if panel.is_log else None, markersize=3, linewidth=1.3)
+            if len(runs) > 1:
+                axes.fill_between(x, low, high, color=colour_of[name], alpha=0.15, linewidth=0)
+    handles = {text: line for axes in figure.axes for line, text in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(3, max(1, len(handles))), fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Without the date and the version that the file would carry, the same data give the same bytes.
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+
+
+def _band(runs: Sequence[Points]) -> tuple[list[float], list[float], list[float], list[float]]:
+    values = [dict(points) for points in runs]
+    x = sorted(set.intersection(*(set(found) for found in values)))
+    rows = [[found[place] for found in values] for place in x]
+    return x, [min(row) for row in rows], [sum(row) / len(row) for row in rows], [max(row) for row in rows]

@@ -1,0 +1,57 @@
+"""The studies: takes nothing, gives each by name as its question and the contenders that answer it, the first to compare with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.studies.variants import CONSTANT_LAMBDAS, GAMMAS, SHRINK_FROM
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """One table and one figure for each budget."""
+
+    title: str
+    words: str
+    contenders: tuple[str, ...]
+
+
+STUDIES = {
+    "lambda": Study(
+        "lambda, the strength of the pull (figure 3 a, e)",
+        "The paper's constant lambda at several strengths; our defaults pull at 0.05 while the decision is open and at 10 after it.",
+        ("defaults", *(f"lambda_{value:g}" for value in CONSTANT_LAMBDAS)),
+    ),
+    "gamma": Study(
+        "gamma, the weight of the FLOPs penalty (figures 3 b, f and 4)",
+        "The paper's controller at several weights. Our default has none: each of its draws meets a budget that comes down to the target.",
+        ("defaults", *(f"gamma_{value:g}" for value in GAMMAS)),
+    ),
+    "shrink_from": Study(
+        "T_w, when the pull begins (figure 3 c, g)",
+        "From the beginning of the search (5 % of the run) to the decision (30 %); our default is 10 %.",
+        ("defaults", *(f"shrink_from_{value:g}" for value in SHRINK_FROM)),
+    ),
+    "projection": Study(
+        "Proximal or half-space (figure 3 d, h)",
+        "Both operators with our strengths (the defaults are proximal) and with the paper's constant lambda.",
+        ("defaults", "half_space", "lambda_10", "half_space_10"),
+    ),
+    "optimizer": Study(
+        "SGD or AdamW",
+        "The same warm-up and cosine; SGD from 0.1, AdamW from 0.003 with weight decay 0.01, which was not tuned. Compare each with its "
+        "own dense model.",
+        ("defaults", "dense", "adamw", "adamw_metric", "dense_adamw"),
+    ),
+    "revival": Study(
+        "Can units come back?",
+        "With the floor (default) no unit reaches zero before the decision, so that each can come back; without it, or with the paper's "
+        "constant lambda, what reaches zero gets no gradient any more.",
+        ("defaults", "no_floor", "lambda_10"),
+    ),
+    "shrink": Study(
+        "Cut while training, or at the end",
+        "The same decision and the same training; the accuracies should differ by no more than rounding does over a run.",
+        ("defaults", "no_shrink"),
+    ),
+}

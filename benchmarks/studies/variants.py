@@ -1,0 +1,81 @@
+"""What the studies vary: takes nothing, gives each variant by name as plain data; importing this makes them known as contenders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+import trainonce
+from benchmarks.accuracy.contenders import Entry, add_contenders
+from benchmarks.recipe import Recipe
+from trainonce.projection import Pull
+
+CONSTANT_LAMBDAS = (0.1, 1.0, 10.0, 100.0)
+GAMMAS = (0.25, 1.0, 4.0, 16.0)
+SHRINK_FROM = (0.05, 0.20, 0.30)
+"""Besides the default of 0.10: from the beginning of the search to the decision, as in the paper."""
+
+
+class AdamWRecipe(Recipe):
+    """The common warm-up and cosine with AdamW."""
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(model.parameters(), lr=self.peak_learning_rate, weight_decay=self.weight_decay)
+
+
+ADAMW = AdamWRecipe(peak_learning_rate=3e-3, weight_decay=1e-2)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Variant:
+    """Our defaults, but for what is said here. Its text tells results of other settings apart, so all fields are plain data."""
+
+    words: str
+    strength: trainonce.Strength = field(default_factory=trainonce.Strength)
+    schedule: trainonce.Schedule = field(default_factory=trainonce.Schedule)
+    pull: Pull = field(default_factory=trainonce.Proximal)
+    gamma: float | None = None
+    """With it, the paper's controller and its one-sided penalty; None: the default policy."""
+
+    recipe: Recipe = field(default_factory=Recipe)
+    shrinks: bool = True
+    prunes: bool = True
+
+
+VARIANTS = {
+    "defaults": Variant(words="our defaults"),
+    **{
+        f"lambda_{value:g}": Variant(words=f"constant lambda = {value:g}", strength=trainonce.Strength.constant(value))
+        for value in CONSTANT_LAMBDAS
+    },
+    **{f"gamma_{value:g}": Variant(words=f"the paper's controller, gamma = {value:g}", gamma=value) for value in GAMMAS},
+    **{
+        f"shrink_from_{value:g}": Variant(words=f"T_w at {value:.0%} of the run", schedule=trainonce.Schedule(shrink_from=value))
+        for value in SHRINK_FROM
+    },
+    "half_space": Variant(words="half-space", pull=trainonce.HalfSpace()),
+    "half_space_10": Variant(
+        words="half-space, constant lambda = 10", pull=trainonce.HalfSpace(), strength=trainonce.Strength.constant(10.0)
+    ),
+    "adamw": Variant(words="AdamW, proximal", recipe=ADAMW),
+    "adamw_metric": Variant(words="AdamW, proximal in Adam's metric", recipe=ADAMW, pull=trainonce.AdamMetric()),
+    "dense_adamw": Variant(words="dense, AdamW", recipe=ADAMW, prunes=False),
+    "no_floor": Variant(words="no floor", strength=trainonce.Strength(floor=0.0)),
+    "no_shrink": Variant(words="cut at the end only", shrinks=False),
+}
+
+add_contenders(
+    {
+        name: Entry(
+            variant.words,
+            "studied",
+            "Studied" if variant.prunes else "StudiedDense",
+            prunes=variant.prunes,
+            package="studies",
+            settings=repr(variant),
+        )
+        for name, variant in VARIANTS.items()
+    }
+)

@@ -1,0 +1,134 @@
+"""The studies in miniature: every variant can be attached, notes survive a stop, tables and figures are written."""
+
+import csv
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("matplotlib", reason="pip install -e '.[dev]'")
+
+from benchmarks.__main__ import main
+from benchmarks.accuracy import configuration as places
+from benchmarks.accuracy.configuration import Configuration
+from benchmarks.accuracy.contenders import CONTENDERS, Entry, add_contenders
+from benchmarks.accuracy.fingerprint import fingerprint
+from benchmarks.images import Images, load_images
+from benchmarks.plots import Panel, write_png
+from benchmarks.statefile import read_state, write_state
+from benchmarks.studies.catalogue import STUDIES
+from benchmarks.studies.curves import ACCURACY, REGULARISER, curves_of
+from benchmarks.studies.variants import VARIANTS
+
+EPOCHS, BATCH = 3, 64
+
+
+@pytest.fixture(scope="module")
+def digits() -> Images:
+    return load_images("digits").first(2 * BATCH)
+
+
+def contender_of(name: str, images: Images):
+    configuration = Configuration(contender=name, keep_flops=0.5, seed=0, depth=8, epochs=EPOCHS, batch_size=BATCH)
+    steps = EPOCHS * images.steps_per_epoch(BATCH)
+    return CONTENDERS[name].load()(configuration, example=images.example(), total_steps=steps)
+
+
+def train(contender, images: Images, epochs: range) -> None:
+    steps = images.steps_per_epoch(BATCH)
+    for epoch in epochs:
+        for number, batch in enumerate(images.batches(seed=0, epoch=epoch, batch_size=BATCH), start=epoch * steps):
+            contender.step(number, batch, lambda number=number: images.held_batch(seed=0, step=number, batch_size=BATCH))
+
+
+def test_every_study_compares_known_contenders_with_the_defaults():
+    for study in STUDIES.values():
+        assert study.contenders[0] == "defaults"
+        assert set(study.contenders) <= CONTENDERS.keys()
+    named = {name for study in STUDIES.values() for name in study.contenders}
+    assert named >= VARIANTS.keys()
+
+
+def test_other_settings_are_other_runs(monkeypatch: pytest.MonkeyPatch):
+    marks = [fingerprint(name) for name in VARIANTS]
+    assert len(set(marks)) == len(marks)
+    before = fingerprint("gamma_4")
+    monkeypatch.setitem(CONTENDERS, "gamma_4", replace(CONTENDERS["gamma_4"], settings="gamma is 5"))
+    assert fingerprint("gamma_4") != before
+
+
+def test_a_contender_is_not_replaced():
+    with pytest.raises(ValueError, match="already: dense"):
+        add_contenders({"dense": Entry("another", "ours", "Ours")})
+
+
+@pytest.mark.parametrize("name", ["lambda_10", "gamma_4", "half_space_10", "adamw_metric", "no_shrink"])
+def test_a_variant_meets_the_budget_and_notes_every_epoch(name: str, digits: Images):
+    contender = contender_of(name, digits)
+    train(contender, digits, range(EPOCHS))
+    contender.finish()
+    facts = contender.facts()
+    assert [epoch for epoch, _ in facts["penalties"] if epoch == int(epoch)] == [1, 2, 3]
+    assert facts["penalties"][-1][1] == 0, "the decision keeps the budget, so nothing is left to penalise"
+    assert len(facts["masked_accuracies"]) == EPOCHS
+    assert 0 <= facts["num_came_back"] <= facts["num_dropped_once"]
+
+
+def test_notes_go_on_where_a_run_was_stopped(digits: Images, tmp_path: Path):
+    whole = contender_of("defaults", digits)
+    train(whole, digits, range(1))
+    write_state(tmp_path / "state", whole.state_dict())
+    again = contender_of("defaults", digits)
+    again.load_state_dict(read_state(tmp_path / "state"))
+    train(whole, digits, range(1, EPOCHS))
+    train(again, digits, range(1, EPOCHS))
+    facts, expected = again.facts(), whole.facts()
+    assert facts.pop("seconds_of_notes") > 0 < expected.pop("seconds_of_notes")
+    assert facts == expected
+
+
+def test_the_command_writes_tables_figures_and_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(places, "RUNS", tmp_path / "runs")
+    for seed in range(2):
+        for name in STUDIES["shrink"].contenders:
+            one = Configuration(contender=name, keep_flops=0.5, seed=seed, depth=8, epochs=2, data=None)
+            one.result_file.parent.mkdir(exist_ok=True)
+            one.result_file.write_text(json.dumps(finished(one, accuracy=90.0 + seed, of_code=fingerprint(name))))
+    sheet = tmp_path / "studies.md"
+    sizes = ["--depth", "8", "--epochs", "2", "--keep", "0.5", "--seeds", "3"]
+    assert main(["studies", "--data", "digits", "--study", "shrink", "--table-only", *sizes, "--out", str(sheet)]) == 0
+    assert "| our defaults | 90.50 | 90.00 to 91.00, sd 0.71 | 2 of 3 | +0.00 | 0.499 | 3 | 1 | 1.0 |  |" in sheet.read_text()
+    assert (tmp_path / "studies" / "shrink-keep0.5.png").read_bytes().startswith(b"\x89PNG")
+    with (tmp_path / "studies" / "shrink-keep0.5.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["quantity"] for row in rows} == {ACCURACY, REGULARISER}
+    assert [row["value"] for row in rows if row["contender"] == "defaults" and row["quantity"] == ACCURACY][:2] == ["50.0000", "90.0000"]
+
+
+def finished(one: Configuration, *, accuracy: float, of_code: str) -> dict:
+    log = [{"epoch": 1, "accuracy": 80.0, "seconds": 40.0}, {"epoch": 2, "accuracy": accuracy, "seconds": 40.0}]
+    notes = {"penalties": [[1.0, 0.2], [2.0, 0.0]], "masked_accuracies": [50.0, None], "seconds_of_notes": 20.0}
+    sizes = {"share_of_flops": 0.499, "num_dropped_once": 3, "num_came_back": 1, "seconds": 80.0}
+    return {"of_code": of_code, "configuration": json.loads(one.to_json()), "accuracy": accuracy, "log": log, **notes, **sizes}
+
+
+def test_the_regulariser_begins_at_one_for_every_budget():
+    one = Configuration(contender="defaults", keep_flops=0.3, seed=0)
+    curves = {curve.quantity: curve.points for curve in curves_of({"defaults": [finished(one, accuracy=90.0, of_code="")]})}
+    assert curves[REGULARISER][0] == (0.0, 1.0)
+    assert curves[ACCURACY] == ((1, 50.0), (2, 90.0))
+
+
+def test_the_same_data_give_the_same_picture(tmp_path: Path):
+    panel = Panel("epoch", "accuracy", {"a": [[(1, 2.0), (2, 3.0)], [(1, 4.0)]], "b": [[(1, 1.0)]]})
+    for name in ("one.png", "two.png"):
+        write_png(tmp_path / name, [panel, panel], title="twice")
+    assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()
+
+
+def test_the_child_knows_the_variants(tmp_path: Path):
+    command = [sys.executable, "-c", "import benchmarks.studies.child as child; print('gamma_4' in child.main.__globals__['CONTENDERS'])"]
+    assert subprocess.run(command, cwd=Path(__file__).parents[1], check=True, stdout=subprocess.PIPE, text=True).stdout.strip() == "True"
