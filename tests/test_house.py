@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1] / "trainonce"
 LAYERS = (
     ("channels", "execution", "noise", "reading", "sealing"),
     ("plan",),
-    ("tracing", "cost", "proximal", "schedule", "surgery", "distributed", "units", "convergence"),
+    ("tracing", "cost", "proximal", "schedule", "surgery", "distributed", "units", "convergence", "succession"),
     ("proof", "budget", "gates", "projection"),
     ("inspection", "lastwriters", "policies", "pulling"),
     ("shrinking", "artifact", "checkpoint", "report"),

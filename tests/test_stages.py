@@ -16,6 +16,7 @@ from graphs.subjects import fresh, inspected
 from test_pruner import OPTIMIZERS, POLICIES
 from trainonce import Plan, Schedule
 from trainonce.budget import Budget
+from trainonce.succession import plan_after
 from trainonce.surgery import apply_plan
 from trainonce.units import Units
 
@@ -42,7 +43,7 @@ def test_two_cuts_are_one(name: str):
     apply_plan(at_once, plans[1])
     in_turn, _ = fresh(name)
     apply_plan(in_turn, plans[0])
-    apply_plan(in_turn, plans[1].after(plans[0]))
+    apply_plan(in_turn, plan_after(plans[0], plans[1]))
     assert _same(in_turn.state_dict(), at_once.state_dict())
     assert _numbers(in_turn) == _numbers(at_once)
 

@@ -78,26 +78,6 @@ class Plan:
             masks[group.name] = mask
         return cls.from_masks(partition, masks)
 
-    def after(self, first: Plan) -> Plan:
-        """The same decision for a model that `first` has been carried out on; `first` drops nothing that stays here."""
-        stood = {(cut.tensor, cut.axis): cut.kept for cut in first.cuts}
-        shapes = {name: list(shape) for name, shape in first.shapes.items()}
-        for (tensor, axis), kept in stood.items():
-            shapes[tensor][axis] = len(kept)
-        cuts = []
-        for cut in self.cuts:
-            before = stood.get((cut.tensor, cut.axis), range(self.shapes[cut.tensor][cut.axis]))
-            kept = _places(cut.kept, before)
-            if len(kept) < len(before):
-                cuts.append(replace(cut, kept=kept))
-        return replace(
-            self,
-            kept={name: _places(kept, first.kept[name]) if name in first.kept else kept for name, kept in self.kept.items()},
-            shapes={name: tuple(shape) for name, shape in shapes.items()},
-            cuts=tuple(cuts),
-            attributes=_changes_between(first.attributes, self.attributes),
-        )
-
     def without_example(self) -> Plan:
         """The same plan, holding no tensors."""
         return replace(self, example=None)
@@ -123,21 +103,6 @@ class Plan:
         except (ValueError, RecursionError) as error:
             raise WrongPlan(f"the plan is not valid JSON ({error}). Save the model again.") from None
         return _plan_from_data(data)
-
-
-def _places(kept: Sequence[int], before: Sequence[int]) -> tuple[int, ...]:
-    """Where the numbers in `kept` stand in `before`."""
-    place = {number: index for index, number in enumerate(before)}
-    return tuple(place[number] for number in kept)
-
-
-def _changes_between(first: Sequence[AttributeChange], second: Sequence[AttributeChange]) -> tuple[AttributeChange, ...]:
-    """From what `first` has made of the sizes that modules remember to what `second` wants; both count from the same model."""
-    stood = {(change.module, change.name, change.index): change for change in first}
-    wanted = {(change.module, change.name, change.index): change for change in second}
-    changes = [replace(change, before=stood[key].after if key in stood else change.before) for key, change in wanted.items()]
-    changes += [replace(change, before=change.after, after=change.before) for key, change in stood.items() if key not in wanted]
-    return tuple(change for change in changes if change.before != change.after)
 
 
 def _check_mask(group: ChannelGroup, mask: Tensor) -> None:

@@ -67,8 +67,8 @@ class Pruner:
         )
         policy.start(self._search)
         self._num_steps = 0
-        self._decision: Tensor | None = None
-        self._decided_at = 0
+        self._decision = torch.ones(len(self._units), dtype=torch.double)
+        self._decided_at: int | None = None
         self._is_final = self._is_clear = self._finished = self._warned = False
         self.controller_loss: float | None = None
         """The last value of the policy's own objective; None before the first."""
@@ -85,7 +85,7 @@ class Pruner:
             )
 
     def step(self, closure: Callable[[], Tensor] | None = None) -> bool:
-        """Go on by one training step; call it once after every optimizer step. True in the one step in which the model was cut.
+        """Go on by one training step; call it once after every optimizer step. True in a step in which the model was cut.
 
         `closure` gives the loss on a batch for the controller; it is called only when the controller is due. Under
         DistributedDataParallel, wrap the model anew when this returns True.
@@ -106,7 +106,7 @@ class Pruner:
         if self._shrinks and self._waits_for_cut() and self._pulling.has_arrived():
             return self._cut_or_go_on()
         if not self._shrinks and not self._is_clear and self._pulling.has_arrived():
-            self._shrinking.clear(self._masks_decided())
+            self._shrinking.clear(self._decision)
             self._is_clear = True
         return False
 
@@ -158,7 +158,7 @@ class Pruner:
     @property
     def plan(self) -> Plan | None:
         """What is cut of the dense model in all, once that is decided."""
-        return self._shrinking.whole_plan(self._decision) if self._is_final and self._decision is not None else None
+        return self._shrinking.whole_plan(self._decision) if self._is_final else None
 
     @property
     def masks(self) -> dict[str, Tensor]:
@@ -193,7 +193,7 @@ class Pruner:
             "num_steps": self._num_steps,
             "total_steps": self._timetable.total_steps,
             "groups": self._fingerprint(),
-            "decision": None if self._decision is None else self._decision.to(torch.uint8),
+            "decision": self._decision.to(torch.uint8),
             "decided_at": self._decided_at,
             "is_final": self._is_final,
             "cuts": [masks.to(torch.uint8) for masks in self._shrinking.decisions],
@@ -219,7 +219,7 @@ class Pruner:
         self._num_steps = int(state["num_steps"])
         self.controller_loss = state["controller_loss"]
         self._shrinking.repeat([masks.double() for masks in state["cuts"]])
-        if state["decision"] is not None:
+        if state["decided_at"] is not None:
             self._decide(state["decision"].double(), at=int(state["decided_at"]), is_final=bool(state["is_final"]))
         if state["pulled"] is not None:
             self._pulling.resume(state["pulled"].bool(), state["floor"])
@@ -257,7 +257,7 @@ class Pruner:
         if not self._is_final and self._num_steps >= self._timetable.settle_from:
             masks = self._search.budget.choose(same_everywhere(self._policy.scores()))
             self._decide(masks, at=self._timetable.settle_from, is_final=True)
-        elif self._decision is None and self._num_steps >= self._timetable.first_cut_from:
+        elif self._decided_at is None and self._num_steps >= self._timetable.first_cut_from:
             # Half of the way, as a factor: what the first cut and the last leave over is the same share of what was there.
             masks = self._search.budget.choose(same_everywhere(self._policy.scores()), share=self._budget.share**0.5)
             self._decide(masks, at=self._timetable.first_cut_from, is_final=False)
@@ -268,21 +268,17 @@ class Pruner:
 
     def _follow(self) -> None:
         """Bring everything that looks at rows to where they stand, and to what is left."""
-        units, masks = self._shrinking.units, self._masks_decided()
-        self._search = replace(self._search, units=units, budget=self._budget.within(masks))
+        units = self._shrinking.units
+        self._search = replace(self._search, units=units, budget=self._budget.within(self._decision))
         self._policy.follow(self._search)
-        self._pulling.follow(units, masks, decided_at=self._decided_at)
-
-    def _masks_decided(self) -> Tensor:
-        assert self._decision is not None, "asked for only once a decision is made"
-        return self._decision
+        self._pulling.follow(units, self._decision, decided_at=self._decided_at)
 
     def _waits_for_cut(self) -> bool:
         done = self._shrinking.decisions
-        return self._decision is not None and not (done and torch.equal(done[-1], self._decision))
+        return self._decided_at is not None and not (done and torch.equal(done[-1], self._decision))
 
     def _cut(self) -> None:
-        self._shrinking.cut(self._masks_decided())
+        self._shrinking.cut(self._decision)
         self._follow()
 
     def _cut_or_go_on(self) -> bool:
@@ -296,8 +292,7 @@ class Pruner:
         return True
 
     def _masks(self) -> Tensor:
-        would_keep = ~self._policy.penalised() & self._search.available
-        return self._decision if self._is_final and self._decision is not None else would_keep.double()
+        return self._decision if self._is_final else (~self._policy.penalised() & self._search.available).double()
 
     def _fingerprint(self) -> dict[str, Any]:
         sizes = {group.name: group.num_channels for group in self._units.groups}

@@ -50,7 +50,7 @@ class Pulling:
         self._gentle.select(chosen)
         self.floor = floor
 
-    def follow(self, units: Units, decision: Tensor, *, decided_at: int) -> None:
+    def follow(self, units: Units, decision: Tensor, *, decided_at: int | None) -> None:
         """What the decision drops is pulled firmly from now on; `units` says where all of them stand."""
         gently = self.gently
         self._place(units)

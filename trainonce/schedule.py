@@ -34,9 +34,10 @@ class Schedule:
     """The paper's T_w: from here the units that are to go are pulled."""
 
     first_cut_from: float | int | None = None
-    """From here a first part of what goes is decided for good and cut out; the search goes on in what is left. None: all at once."""
+    """From here half of the way (as a factor of the cost) is decided for good and cut out; the search goes on in what is left. None: at
+    20 % of the run, or as near to that as the points around it allow. Equal to `settle_from`: all is cut at once."""
 
-    settle_from: float | int = 0.30
+    settle_from: float | int = 0.50
     """The paper's T_end: from here the decision stands; only the weights change."""
 
     update_every: int | None = None
@@ -60,16 +61,18 @@ class Schedule:
 
     @classmethod
     def paper(cls) -> Schedule:
-        """The paper's own points: search from 10 %, shrink from 20 %, settle from 50 % of the run."""
-        return cls(search_from=0.10, shrink_from=0.20, settle_from=0.50)
+        """The paper's own points: search from 10 %, shrink from 20 %, settle from 50 % of the run, all at once."""
+        return cls(search_from=0.10, shrink_from=0.20, first_cut_from=0.50, settle_from=0.50)
 
     def in_steps(self, total_steps: int) -> Timetable:
         """The schedule as step numbers of a run of this length."""
-        first = self.settle_from if self.first_cut_from is None else self.first_cut_from
+        first = EARLY if self.first_cut_from is None else self.first_cut_from
         search, shrink, first, settle = (
             value if isinstance(value, int) else round(value * total_steps)
             for value in (self.search_from, self.shrink_from, first, self.settle_from)
         )
+        if self.first_cut_from is None:
+            first = min(max(first, shrink), settle)
         if not search <= shrink <= settle < total_steps or not shrink <= first <= settle:
             raise ValueError(
                 f"the phases must follow each other: search from step {search}, shrink from {shrink}, first cut from {first}, "
@@ -79,11 +82,14 @@ class Schedule:
         return Timetable(total_steps, search, shrink, first, settle, every)
 
 
+EARLY = 0.20
+"""Share of the run at which the first cut is due unless something else is asked for."""
+
 LONG_RUN_EVERY = 20
 """The paper's rate: the controller sees one batch of its 5 % sample where the model sees twenty."""
 
-SHORT_RUN_EVERY = 6
-"""An update costs less than a training step; at one in six of the 25 % of steps that search, a run takes about 4 % longer."""
+SHORT_RUN_EVERY = 9
+"""An update costs less than a training step; at one in nine of the 45 % of steps that search, a run takes about 4 % longer."""
 
 ENOUGH_UPDATES = 400
 

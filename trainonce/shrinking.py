@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from trainonce.inspection import cut
 from trainonce.plan import Plan
+from trainonce.succession import plan_after
 from trainonce.surgery import apply_plan
 from trainonce.units import Rows, Units
 
@@ -72,7 +73,7 @@ class Shrinking:
 
     def _next_plan(self, masks: Tensor) -> Plan:
         plan = self.whole_plan(masks)
-        return plan.after(self.whole_plan(self.decisions[-1])) if self.decisions else plan
+        return plan_after(self.whole_plan(self.decisions[-1]), plan) if self.decisions else plan
 
     def _note(self, masks: Tensor, plan: Plan) -> None:
         self.decisions.append(masks)
