@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -16,8 +17,8 @@ from graphs.subjects import fresh, inspected
 from test_pruner import OPTIMIZERS, POLICIES
 from trainonce import Plan, Schedule
 from trainonce.budget import Budget
-from trainonce.succession import plan_after
-from trainonce.surgery import apply_plan
+from trainonce.succession import joined, plan_after
+from trainonce.surgery import apply_plan, plans_of
 from trainonce.units import Units
 
 TWICE = Schedule(search_from=5, shrink_from=10, first_cut_from=40, settle_from=80, update_every=1)
@@ -46,6 +47,11 @@ def test_two_cuts_are_one(name: str):
     apply_plan(in_turn, plan_after(plans[0], plans[1]))
     assert _same(in_turn.state_dict(), at_once.state_dict())
     assert _numbers(in_turn) == _numbers(at_once)
+    both = reduce(joined, plans_of(in_turn))
+    assert both.kept == plans[1].kept
+    assert both.shapes == plans[1].shapes
+    assert set(both.cuts) == set(plans[1].cuts)
+    assert set(both.attributes) == set(plans[1].attributes)
 
 
 def _same(left: dict[str, Any], right: dict[str, Any]) -> bool:

@@ -37,7 +37,7 @@ class Schedule:
     """From here half of the way (as a factor of the cost) is decided for good and cut out; the search goes on in what is left. None: at
     20 % of the run, or as near to that as the points around it allow. Equal to `settle_from`: all is cut at once."""
 
-    settle_from: float | int = 0.50
+    settle_from: float | int = 0.45
     """The paper's T_end: from here the decision stands; only the weights change."""
 
     update_every: int | None = None
@@ -89,7 +89,7 @@ LONG_RUN_EVERY = 20
 """The paper's rate: the controller sees one batch of its 5 % sample where the model sees twenty."""
 
 SHORT_RUN_EVERY = 9
-"""An update costs less than a training step; at one in nine of the 45 % of steps that search, a run takes about 4 % longer."""
+"""An update costs less than a training step; at one in nine of the 40 % of steps that search, a run takes about 4 % longer."""
 
 ENOUGH_UPDATES = 400
 

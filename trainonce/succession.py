@@ -1,4 +1,4 @@
-"""A decision on top of an earlier one: takes two plans for the dense model, gives the second for the model that the first has left."""
+"""One plan after another: the later one for the model that the earlier has left, and both as one for the dense model."""
 
 from __future__ import annotations
 
@@ -29,6 +29,26 @@ def plan_after(first: Plan, second: Plan) -> Plan:
     )
 
 
+def joined(first: Plan, second: Plan) -> Plan:
+    """Both as one plan for the model that `first` was made for; `second` is for the one that `first` leaves."""
+    stood = {(cut.tensor, cut.axis): cut for cut in first.cuts}
+    cuts = stood | {
+        key: replace(cut, kept=_numbers(cut.kept, stood[key].kept)) if key in stood else cut
+        for key, cut in (((cut.tensor, cut.axis), cut) for cut in second.cuts)
+    }
+    return replace(
+        first,
+        kept=first.kept | {name: _numbers(kept, first.kept[name]) if name in first.kept else kept for name, kept in second.kept.items()},
+        cuts=tuple(cuts.values()),
+        attributes=_changes_in_all(first.attributes, second.attributes),
+    )
+
+
+def _numbers(places: Sequence[int], before: Sequence[int]) -> tuple[int, ...]:
+    """The numbers that stand at these places of `before`."""
+    return tuple(before[place] for place in places)
+
+
 def _places(kept: Sequence[int], before: Sequence[int]) -> tuple[int, ...]:
     """Where the numbers in `kept` stand in `before`."""
     place = {number: index for index, number in enumerate(before)}
@@ -42,3 +62,12 @@ def _changes_between(first: Sequence[AttributeChange], second: Sequence[Attribut
     changes = [replace(change, before=stood[key].after if key in stood else change.before) for key, change in wanted.items()]
     changes += [replace(change, before=change.after, after=change.before) for key, change in stood.items() if key not in wanted]
     return tuple(change for change in changes if change.before != change.after)
+
+
+def _changes_in_all(first: Sequence[AttributeChange], second: Sequence[AttributeChange]) -> tuple[AttributeChange, ...]:
+    """What `second` makes of what `first` has made; `second` counts from there."""
+    changes = {(change.module, change.name, change.index): change for change in first}
+    for change in second:
+        key = (change.module, change.name, change.index)
+        changes[key] = replace(change, before=changes[key].before) if key in changes else change
+    return tuple(change for change in changes.values() if change.before != change.after)

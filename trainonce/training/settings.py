@@ -31,7 +31,7 @@ class Settings:
         above=0,
         below=1,
     )
-    settle_from: float = setting(0.50, "share of the run after which the masks are final", float, above=0, below=1)
+    settle_from: float = setting(0.45, "share of the run after which the masks are final", float, above=0, below=1)
     controller_share: float = setting(0.05, "share of the training data that the masks are searched on", float, above=0, at_most=1)
 
     epochs: int = setting(100, "passes over the training data", int, at_least=1, at_most=1_000_000)
@@ -102,7 +102,7 @@ def check_pairs(settings: Settings) -> None:
     if not settings.search_from <= settings.shrink_from <= settings.settle_from:
         raise BadSetting(
             f"search_from, shrink_from and settle_from must not fall, got {settings.search_from}, {settings.shrink_from}, "
-            f"{settings.settle_from}. The defaults are 0.05, 0.1 and 0.5."
+            f"{settings.settle_from}. The defaults are 0.05, 0.1 and 0.45."
         )
     first = settings.first_cut_from
     if first is not None and not settings.shrink_from <= first <= settings.settle_from:
