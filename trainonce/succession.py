@@ -31,17 +31,13 @@ def plan_after(first: Plan, second: Plan) -> Plan:
 
 def joined(first: Plan, second: Plan) -> Plan:
     """Both as one plan for the model that `first` was made for; `second` is for the one that `first` leaves."""
-    stood = {(cut.tensor, cut.axis): cut for cut in first.cuts}
-    cuts = stood | {
-        key: replace(cut, kept=_numbers(cut.kept, stood[key].kept)) if key in stood else cut
-        for key, cut in (((cut.tensor, cut.axis), cut) for cut in second.cuts)
-    }
-    return replace(
-        first,
-        kept=first.kept | {name: _numbers(kept, first.kept[name]) if name in first.kept else kept for name, kept in second.kept.items()},
-        cuts=tuple(cuts.values()),
-        attributes=_changes_in_all(first.attributes, second.attributes),
-    )
+    kept, cuts = dict(first.kept), {(cut.tensor, cut.axis): cut for cut in first.cuts}
+    for name, places in second.kept.items():
+        kept[name] = _numbers(places, kept[name]) if name in kept else places
+    for cut in second.cuts:
+        before = cuts.get((cut.tensor, cut.axis))
+        cuts[cut.tensor, cut.axis] = cut if before is None else replace(cut, kept=_numbers(cut.kept, before.kept))
+    return replace(first, kept=kept, cuts=tuple(cuts.values()), attributes=_changes_in_all(first.attributes, second.attributes))
 
 
 def _numbers(places: Sequence[int], before: Sequence[int]) -> tuple[int, ...]:
