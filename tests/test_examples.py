@@ -29,8 +29,9 @@ def shares(said: str) -> list[float]:
 
 def test_the_loop_keeps_its_budget(tmp_path: Path):
     said = run(str(ROOT / "examples" / "own_loop.py"), cwd=tmp_path)
-    assert len(shares(said)) == 2
-    assert all(share <= 45 for share in shares(said))
+    assert said.count("the model was cut") == 2
+    (share,) = shares(said)
+    assert share <= 45
     assert float(re.search(r"([0-9.]+)% right", said).group(1)) > 80
 
 
