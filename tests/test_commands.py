@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
+from uuid import uuid4
 
 import onnxruntime
 import pytest
@@ -75,6 +76,31 @@ def test_a_run_without_its_end_goes_on_to_the_same_end(copied: Path, run: Path):
     assert main(["train", "--resume", str(copied), "--quiet"]) == 0
     one, other = (load_file(folder / "small" / "model.safetensors") for folder in (run, copied))
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_run_that_was_killed_after_its_end_gets_its_page_and_its_card(copied: Path, capsys: pytest.CaptureFixture[str]):
+    page, card, draft = copied / "report.html", copied / "small" / "README.md", copied / f".report.html.{uuid4().hex}"
+    wanted = page.read_text(), card.read_text()
+    page.unlink()
+    card.rename(draft)
+    assert main(["train", "--resume", str(copied)]) == 0
+    assert str(page) in capsys.readouterr().out
+    assert (page.read_text(), card.read_text()) == wanted
+    assert not draft.exists()
+
+
+def test_a_folder_in_which_a_run_was_killed_at_its_very_start_is_used(copied: Path, run: Path):
+    out = copied.parent / "out"
+    out.mkdir()
+    (out / ".lock").touch()
+    (out / f".config.yaml.{uuid4().hex}").write_text("model: cif")
+    words = ["train", "--config", str(run / "config.yaml"), "--epochs", "1", "--quiet", "--resume", "auto", "--out", str(out)]
+    assert main(words) == 0
+    (out / "report.json").unlink()
+    (out / "env.json").unlink()
+    assert main(words) == 0
+    assert {path.name for path in out.iterdir() if path.name.startswith(".")} == {".lock"}
+    assert json.loads((out / "env.json").read_text())["seed"] == 0
 
 
 @pytest.mark.parametrize("words", [["--lr", "0.3"], ["digits.resnet20"], ["--out", "elsewhere"], ["--config", "config.yaml"]])

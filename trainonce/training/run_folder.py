@@ -23,7 +23,7 @@ from typing import Any
 import torch
 import yaml
 
-from trainonce.sealing import write_file
+from trainonce.sealing import is_draft, remove_drafts, write_file
 from trainonce.training.limits import BadSetting, shorten
 
 CONFIG, METRICS, SUMMARY, ENVIRONMENT, LOG, REPORT = "config.yaml", "metrics.jsonl", "summary.csv", "env.json", "log.txt", "report.json"
@@ -48,7 +48,7 @@ class Stage(Enum):
 
 def stage_of(folder: Path) -> Stage:
     """How far the run in a folder is; BadSetting if the folder holds something else."""
-    if not folder.exists() or (folder.is_dir() and not any(entry.name != LOCK for entry in folder.iterdir())):
+    if not folder.exists() or (folder.is_dir() and all(entry.name == LOCK or is_draft(entry) for entry in folder.iterdir())):
         return Stage.NEW
     if not (folder / CONFIG).is_file():
         raise BadSetting(f"out is {folder}, which exists and holds no run. Choose another, or empty it.")
@@ -164,10 +164,18 @@ def logged(folder: Path) -> Iterator[None]:
         handler.close()
 
 
+def clear(folder: Path) -> None:
+    """Remove what a killed run has left half-written; only for the process that has the folder."""
+    for place in (folder, folder / CHECKPOINTS, folder / SMALL):
+        remove_drafts(place)
+
+
 def write_start(folder: Path, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
-    """What a run is and where it runs; the configuration is the file that `trainonce train --config` takes."""
-    write_file(folder / CONFIG, to_yaml(config))
-    write_file(folder / ENVIRONMENT, json.dumps(environment, indent=2) + "\n")
+    """What a run is and where it began; the configuration is the file that `trainonce train --config` takes."""
+    for name, content in ((CONFIG, to_yaml(config)), (ENVIRONMENT, json.dumps(environment, indent=2) + "\n")):
+        # A run that was killed in between has the one and not the other; a run that goes on keeps both.
+        if not (folder / name).is_file():
+            write_file(folder / name, content)
 
 
 def to_yaml(config: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from torch import nn
 from trainonce import cost
 from trainonce.checkpoint import find_newest
 from trainonce.checkpoint.folder import read_checkpoint
-from trainonce.checkpoint.rotation import checkpoint_path, remove_drafts
+from trainonce.checkpoint.rotation import checkpoint_path
 from trainonce.reading import ReaderLost
 from trainonce.report.live import Moment, View
 from trainonce.training import run_folder
@@ -86,7 +86,6 @@ class Session:
             return
         found, root = None, self.out / run_folder.CHECKPOINTS
         if self._processes.is_first:
-            remove_drafts(root)
             found = find_newest(root)
             if found is not None and found.refused:
                 log.warning("a checkpoint was refused, step %d is used instead: %s", found.step, found.refused[0])
@@ -149,8 +148,8 @@ class Session:
         stack.enter_context(run_folder.occupied(out))
         if stage is run_folder.Stage.UNFINISHED:
             run_folder.check_same(out, self.config, may_differ=MAY_DIFFER)
-        else:
-            run_folder.write_start(out, self.config, self.environment)
+        run_folder.clear(out)
+        run_folder.write_start(out, self.config, self.environment)
         stack.enter_context(run_folder.logged(out))
 
     def _note(self, trainer: Trainer, news: StepNews) -> None:
