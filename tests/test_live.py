@@ -1,7 +1,6 @@
 """The live view says where a run is: a panel on a terminal, plain lines elsewhere, nothing on other ranks."""
 
 import io
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -76,13 +75,3 @@ def test_a_run_tells_its_view_and_silence_is_silent(capsys: pytest.CaptureFixtur
     assert "step 24/24" in stream.getvalue()
     fit(make_net(), make_data(), settings=make_settings(epochs=1, keep_flops=None), view=Silence())
     assert capsys.readouterr() == ("", "")
-
-
-def test_scalars_go_to_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
-    result = fit(make_net(), make_data(), settings=make_settings(tensorboard=True), out=tmp_path / "run")
-    events = accumulator.EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
-    found = [(event.step, event.value) for event in events.Scalars("keep_flops")]
-    assert [step for step, _ in found] == [record["step"] for record in result.history]
-    assert found[-1][1] == pytest.approx(result.history[-1]["keep_flops"])

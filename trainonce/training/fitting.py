@@ -24,6 +24,7 @@ from trainonce.training.precision import choose_precision
 from trainonce.training.processes import choose_device, joined, moved
 from trainonce.training.run_folder import describe_environment
 from trainonce.training.samples import Samples, split_data
+from trainonce.training.scalars import check_installed
 from trainonce.training.session import Session
 from trainonce.training.settings import Settings, as_plain, with_changes
 from trainonce.training.signals import StopFlag
@@ -58,6 +59,8 @@ def fit(
     if not isinstance(model, nn.Module):
         raise BadSetting(f"model must be an nn.Module, got {type(model).__name__}.")
     settings = with_changes(settings or Settings(), keep_flops=keep_flops, keep_params=keep_params, epochs=epochs)
+    if settings.tensorboard:
+        check_installed()
     train, validation = split_data(data)
     model = unwrapped_model(model)
     device = choose_device(settings.device)
@@ -79,6 +82,7 @@ def fit(
             view=view or Silence(),
             processes=processes,
             stop=stop,
+            has_scalars=settings.tensorboard,
         )
         stack.enter_context(session.opened(resume=resume))
         trainer = _make_trainer(model, make(model.parameters()), train, settings, where, loss)

@@ -45,6 +45,7 @@ class Session:
         view: View,
         processes: Processes,
         stop: StopFlag,
+        has_scalars: bool,
     ) -> None:
         self.out = out
         self.config = config
@@ -59,13 +60,16 @@ class Session:
         self._steps_per_second = 0.0
         self._last_view = self._last_save = self._last_step = time.monotonic()
         self._cut_at: int | None = None
-        self._scalars: Scalars | None = None
-        self._records = Records(out, self._warn) if out is not None and processes.is_first else None
+        self._records: Records | None = None
+        if out is not None and processes.is_first:
+            self._records = Records(out, self._warn, scalars=Scalars(out) if has_scalars else None)
 
     @contextmanager
     def opened(self, *, resume: bool) -> Iterator[None]:
         """The run's folder, for this run alone; refused if it holds another run, or one that `resume` was not asked for."""
         with ExitStack() as stack:
+            if self._records is not None:
+                stack.callback(self._records.close)
             refusal: Exception | None = None
             if self.out is not None and self._processes.is_first:
                 try:
@@ -99,7 +103,6 @@ class Session:
             self._tell(f"going on at step {step} of {trainer.total_steps}")
         if self._records is not None:
             self._records.begin(self.history, trainer.controller_samples.tolist() if trainer.pruner is not None else [])
-            self._scalars = Scalars(self.out, step) if trainer.settings.tensorboard else None
 
     def run(self, trainer: Trainer, score: Callable[[], Scores]) -> None:
         """Train to the end; raises Interrupted after having saved, if a signal asked for it."""
@@ -130,8 +133,6 @@ class Session:
         if self._records is not None:
             self._records.finish(small, report)
             self._tell(f"finished after {self.seconds:.0f} s")
-        if self._scalars is not None:
-            self._scalars.close()
         self._processes.wait()
 
     def describe_schedule(self, trainer: Trainer) -> dict[str, Any]:
@@ -200,8 +201,6 @@ class Session:
             log.info("%s", json.dumps({name: value for name, value in record.items() if name != "alive"}))
             if self._records is not None:
                 self._records.add(self.history)
-            if self._scalars is not None:
-                self._scalars.write(record)
         every = trainer.settings.save_epochs
         if (every and record["epoch"] % every == 0) or trainer.step >= trainer.total_steps:
             self._save(trainer)
