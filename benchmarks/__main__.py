@@ -15,6 +15,7 @@ BENCHMARKS = {
     "ddp": "a step of fit in two processes beside a step of plain DistributedDataParallel",
     "training_time": "whole training with the shrink beside dense training and the peers",
     "resume": "kill -9 at random steps, resume, compare the final weights bit for bit",
+    "kills": "one run of the command line killed twenty times, also during saves, and compared bit for bit",
     "accuracy": "accuracy at equal FLOPs and equal epochs, ours and the peers",
     "studies": "the paper's studies of its constants, revival and shrink on and off, with curves",
     "cost": "training time, memory and latency of ours, dense, Torch-Pruning and HESSO, and where a step's time goes",
