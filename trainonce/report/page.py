@@ -75,9 +75,14 @@ def _charts(report: Mapping[str, Any], spans: Sequence[Span]) -> list[Markup]:
     baseline = (report.get("baseline") or {}).get("top1")
     accuracy_levels = [] if baseline is None else [Level(f"whole model {baseline:.2f} %", baseline)]
     charts = [
-        line_chart("Top-1 accuracy", [Series("top-1", column("top1"), "accent")], spans, levels=accuracy_levels, unit="%"),
         line_chart(
-            "Loss", [Series("training", column("loss"), "second"), Series("validation", column("validation_loss"), "accent")], spans
+            "Top-1 accuracy", [Series("top-1", column("top1"), "accent")], spans, levels=accuracy_levels, unit="%", skips_start=True
+        ),
+        line_chart(
+            "Loss",
+            [Series("training", column("loss"), "second"), Series("validation", column("validation_loss"), "accent")],
+            spans,
+            skips_start=True,
         ),
     ]
     if any(record["keep_flops"] != 1 for record in history):
@@ -109,8 +114,13 @@ def _subtitle(report: Mapping[str, Any]) -> str:
 
 
 def _shown(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names and values as `config.yaml` has them."""
+
+    def shown(value: Any) -> str:
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
     return [
-        (name, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
+        (name, ", ".join(map(shown, value)) if isinstance(value, list) else shown(value))
         for name, value in values.items()
         if value not in (None, [])
     ]

@@ -16,7 +16,7 @@ def as_run_table(report: Mapping[str, Any]) -> RenderableType:
     """Before, after and change, and whether the small model says what the large one did."""
     config = report["config"]
     title = f"{config.get('model', 'model')} on {config.get('data', 'data')}"
-    table = Table(title=title, title_justify="left", pad_edge=False)
+    table = Table(title=title, title_justify="left")
     table.add_column("")
     for name in ("before", "after", "change"):
         table.add_column(name, justify="right", no_wrap=True)
