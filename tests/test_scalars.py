@@ -59,7 +59,7 @@ def test_scalars_of_a_killed_run_are_all_there_once(tmp_path: Path):
 def test_without_tensorboard_the_setting_is_refused_before_any_data_is_read(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BadSetting, match="tensorboard is not installed"):
-        fit(make_net(), None, settings=make_settings(tensorboard=True))
+        fit(make_net(), make_data(), settings=make_settings(tensorboard=True))
     with pytest.raises(BadSetting, match="tensorboard is not installed"):
         check_before_data(Run(tensorboard=True, device="nowhere"))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,13 +23,10 @@ from trainonce.training.precision import choose_precision
 from trainonce.training.processes import choose_device, joined, moved
 from trainonce.training.run_folder import describe_environment
 from trainonce.training.samples import Samples, split_data
-from trainonce.training.scalars import check_installed
 from trainonce.training.session import Session
 from trainonce.training.settings import Settings, as_plain, with_changes
 from trainonce.training.signals import StopFlag
 from trainonce.training.trainer import Surroundings, Trainer
-
-log = logging.getLogger("trainonce")
 
 
 def fit(
@@ -59,8 +55,6 @@ def fit(
     if not isinstance(model, nn.Module):
         raise BadSetting(f"model must be an nn.Module, got {type(model).__name__}.")
     settings = with_changes(settings or Settings(), keep_flops=keep_flops, keep_params=keep_params, epochs=epochs)
-    if settings.tensorboard:
-        check_installed()
     train, validation = split_data(data)
     model = unwrapped_model(model)
     device = choose_device(settings.device)
@@ -85,7 +79,8 @@ def fit(
             has_scalars=settings.tensorboard,
         )
         stack.enter_context(session.opened(resume=resume))
-        trainer = _make_trainer(model, make(model.parameters()), train, settings, where, loss)
+        with _warnings_told(session.warn):
+            trainer = _make_trainer(model, make(model.parameters()), train, settings, where, loss)
         session.restore(trainer)
         plain_loss = loss or CrossEntropy()
         session.run(trainer, lambda: _scores(trainer, validation, where, plain_loss))
@@ -104,21 +99,26 @@ def _make_trainer(
             raise BadSetting("mixup and cutmix mix classes, which only the own loss of fit knows. Leave them out, or leave loss out.")
         mixing = Mixing(settings.mixup, settings.cutmix, _count_classes(model, train, where))
     inputs, _ = next(iter(train.batches([(torch.arange(2), 0)])))
+    return Trainer(
+        model,
+        optimizer,
+        train=train,
+        example=moved(inputs, where.device, where.layout),
+        settings=settings,
+        surroundings=where,
+        loss=loss or CrossEntropy(settings.smoothing),
+        mixing=mixing,
+    )
+
+
+@contextmanager
+def _warnings_told(tell: Callable[[str], None]) -> Iterator[None]:
+    """What is warned of inside goes to the run's log and to whoever watches it."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        trainer = Trainer(
-            model,
-            optimizer,
-            train=train,
-            example=moved(inputs, where.device, where.layout),
-            settings=settings,
-            surroundings=where,
-            loss=loss or CrossEntropy(settings.smoothing),
-            mixing=mixing,
-        )
+        yield
     for warning in caught:
-        log.warning("%s", warning.message)
-    return trainer
+        tell(" ".join(str(warning.message).split()))
 
 
 def _count_classes(model: nn.Module, train: Samples, where: Surroundings) -> int:

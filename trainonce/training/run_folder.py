@@ -78,6 +78,8 @@ def read_yaml(file: Path) -> dict[str, Any]:
     """A YAML file of names and values; tags that would build objects are refused."""
     try:
         found = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadSetting(f"can't read {file} ({error.strerror}). Give a file of settings, such as the config.yaml of a run.") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise BadSetting(f"{file} is no plain YAML ({' '.join(str(error).split())[:160]}). Mend it, or leave it out.") from None
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):

@@ -30,7 +30,6 @@ class Scalars:
     """An event file of its own in the run's folder; those that were there before are hidden, because it begins with the first epoch."""
 
     def __init__(self, folder: Path) -> None:
-        check_installed()
         self._folder = folder / FOLDER
         self._file: FileIO | None = None
         self._num_written = 0

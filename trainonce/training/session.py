@@ -23,7 +23,7 @@ from trainonce.training.evaluation import Scores
 from trainonce.training.limits import BadSetting
 from trainonce.training.processes import Processes
 from trainonce.training.records import Records
-from trainonce.training.scalars import Scalars
+from trainonce.training.scalars import Scalars, check_installed
 from trainonce.training.settings import RESUMABLE
 from trainonce.training.signals import Interrupted, StopFlag
 from trainonce.training.trainer import StepNews, Trainer
@@ -60,9 +60,12 @@ class Session:
         self._steps_per_second = 0.0
         self._last_view = self._last_save = self._last_step = time.monotonic()
         self._cut_at: int | None = None
+        if has_scalars:
+            # On every process: none may wait for one that has ended.
+            check_installed()
         self._records: Records | None = None
         if out is not None and processes.is_first:
-            self._records = Records(out, self._warn, scalars=Scalars(out) if has_scalars else None)
+            self._records = Records(out, self.warn, scalars=Scalars(out) if has_scalars else None)
 
     @contextmanager
     def opened(self, *, resume: bool) -> Iterator[None]:
@@ -134,6 +137,10 @@ class Session:
             self._records.finish(small, report)
             self._tell(f"finished after {self.seconds:.0f} s")
         self._processes.wait()
+
+    def warn(self, line: str) -> None:
+        """Say a line that the user should see, once for all processes."""
+        self._tell(line, level=logging.WARNING)
 
     def describe_schedule(self, trainer: Trainer) -> dict[str, Any]:
         """When the phases began, in steps."""
@@ -229,9 +236,6 @@ class Session:
             return "Nothing is saved, because no out was given."
         advice = f"Go on with: trainonce train --resume {self.out}"
         return advice if self._save(trainer) else f"This step could not be saved: make room first. {advice}"
-
-    def _warn(self, line: str) -> None:
-        self._tell(line, level=logging.WARNING)
 
     def _tell(self, line: str, *, level: int = logging.INFO) -> None:
         if self._processes.is_first:
