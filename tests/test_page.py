@@ -45,7 +45,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         report: dict[str, Any] = dict(fit(make_net(), make_data(), settings=settings, out=folder).report)
     report["config"] = names | report["config"]
     report["baseline"] = {"top1": report["after"]["top1"]}
-    report["layers"] = [layer | {"name": f"backbone.stages.2.blocks.11.{layer['name']}"} for layer in report["layers"]]
+    wide = {"total": 1280, "alive": 640, "kept": list(range(0, 1280, 2))}
+    report["layers"] = [layer | wide | {"name": f"backbone.stages.2.blocks.11.{layer['name']}"} for layer in report["layers"]]
     return write_report(folder, report)
 
 

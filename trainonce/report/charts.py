@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 420, 236
-LEFT, RIGHT, TOP, BOTTOM = 40, 12, 24, 36
+RIGHT, TOP, BOTTOM = 12, 24, 36
+LETTER = 7.8
+"""Width of a digit of the labels on a narrow page, where they are largest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +42,29 @@ class Level:
 
 
 def line_chart(
-    title: str, series: Sequence[Series], spans: Sequence[Span], *, levels: Sequence[Level] = (), unit: str = "", skips_start: bool = False
+    title: str,
+    series: Sequence[Series],
+    spans: Sequence[Span],
+    *,
+    levels: Sequence[Level] = (),
+    unit: str = "",
+    skips_start: bool = False,
+    holds: Sequence[float] = (),
 ) -> Markup:
     """Curves over epochs with the phases shaded; empty if there is nothing to draw.
 
-    With `skips_start`, the wild first tenth of a long run may lie beyond the frame, where its curves are cut off.
+    With `skips_start`, the wild first tenth of a long run may lie beyond the frame, where its curves are cut off. What `holds` says
+    lies inside it in any case.
     """
     epochs = max((len(one.values) for one in series), default=0)
-    known = _worth_showing(series, epochs if skips_start else 0) + [level.value for level in levels]
-    if len(known) == len(levels):
+    known = _worth_showing(series, epochs if skips_start else 0) + [level.value for level in levels] + [*holds]
+    if len(known) == len(levels) + len(holds):
         return Markup("")
     low, high, ticks = nice_range(min(known), max(known))
+    left = 10 + LETTER * max(len(_label(tick, unit)) for tick in ticks)
 
     def x(epoch: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * (epoch - 1) / max(1, epochs - 1)
+        return left + (WIDTH - left - RIGHT) * (epoch - 1) / max(1, epochs - 1)
 
     def y(value: float) -> float:
         return TOP + (HEIGHT - TOP - BOTTOM) * (high - value) / (high - low)
@@ -62,14 +73,14 @@ def line_chart(
     frame = "frame-" + "".join(letter if letter.isalnum() else "-" for letter in title.lower())
     parts.append(
         Markup('<clipPath id="{}"><rect x="{}" y="{}" width="{}" height="{}"/></clipPath>').format(
-            frame, LEFT - 3, TOP - 3, WIDTH - LEFT - RIGHT + 6, HEIGHT - TOP - BOTTOM + 6
+            frame, round(left - 3, 1), TOP - 3, round(WIDTH - left - RIGHT + 6, 1), HEIGHT - TOP - BOTTOM + 6
         )
     )
     parts += _shades(spans, epochs, x)
-    parts += _axes(ticks, y, epochs, x, unit)
+    parts += _axes({tick: _label(tick, unit) for tick in ticks}, y, epochs, x)
     for level in levels:
         parts.append(
-            Markup('<line class="level" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(LEFT, WIDTH - RIGHT, *[y(level.value)] * 2)
+            Markup('<line class="level" x1="{:.1f}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(left, WIDTH - RIGHT, *[y(level.value)] * 2)
         )
     parts.append(Markup('<g clip-path="url(#{})">').format(frame))
     parts += [_curve(one, x, y, unit) for one in series]
@@ -115,15 +126,17 @@ def _shades(spans: Sequence[Span], epochs: int, x) -> list[Markup]:
     return parts
 
 
-def _axes(ticks: Sequence[float], y, epochs: int, x, unit: str) -> list[Markup]:
-    parts = []
-    for tick in ticks:
-        parts.append(Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(LEFT, WIDTH - RIGHT, y(tick), y(tick)))
+def _label(tick: float, unit: str) -> str:
+    return f"{round(tick, 10):g}{unit}"
+
+
+def _axes(ticks: Mapping[float, str], y, epochs: int, x) -> list[Markup]:
+    parts, left = [], x(1)
+    for tick, label in ticks.items():
         parts.append(
-            Markup('<text class="tick" x="{}" y="{:.1f}" text-anchor="end">{:g}{}</text>').format(
-                LEFT - 6, y(tick) + 3.5, round(tick, 10), unit
-            )
+            Markup('<line class="grid" x1="{:.1f}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(left, WIDTH - RIGHT, y(tick), y(tick))
         )
+        parts.append(Markup('<text class="tick" x="{:.1f}" y="{:.1f}" text-anchor="end">{}</text>').format(left - 6, y(tick) + 3.5, label))
     _, _, marks = nice_range(1, max(2, epochs))
     for mark in sorted({1, epochs, *(int(mark) for mark in marks if 1 < mark < epochs * 0.95 and mark == int(mark))}):
         parts.append(

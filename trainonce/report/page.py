@@ -88,7 +88,8 @@ def _charts(report: Mapping[str, Any], spans: Sequence[Span]) -> list[Markup]:
     if any(record["keep_flops"] != 1 for record in history):
         budget = config.get("keep_flops")
         levels = [] if budget is None else [Level(f"budget {100 * budget:g} %", 100 * budget)]
-        charts.append(line_chart("FLOPs kept", [Series("kept", column("keep_flops", 100), "third")], spans, levels=levels, unit="%"))
+        kept = Series("kept", column("keep_flops", 100), "third")
+        charts.append(line_chart("FLOPs kept", [kept], spans, levels=levels, unit="%", holds=(100.0,)))
         charts.append(line_chart("Controller loss", [Series("controller", _while_searching(history), "fourth")], spans))
     charts.append(line_chart("Learning rate", [Series("learning rate", column("lr"), "second")], spans))
     return [chart for chart in charts if chart]

@@ -30,9 +30,10 @@ def verdict(report: Mapping[str, Any]) -> list[str]:
     lines = []
     agreement = report.get("agreement")
     if agreement:
+        difference = agreement["largest_difference"]
         lines.append(
             f"cut = uncut: same class on {agreement['num_same']} of {agreement['num_samples']} validation samples, "
-            f"largest difference {agreement['largest_difference']:.1e}"
+            f"largest difference {f'{difference:.1e}' if difference else '0'}"
         )
     if report.get("before") is None:
         lines.append(f"the run is not finished: epoch {len(report['history'])} of {report['config'].get('epochs', '?')}")
