@@ -12,6 +12,7 @@ BENCHMARKS = {
     "budget": "is keep_flops kept, on six models and five budgets, counted by torch",
     "predictions": "are the predictions on a whole test set the same before and after the cut",
     "overhead": "time and memory that controller, gates and projection add to a plain loop",
+    "loading": "a training step on real, augmented batches beside one on a constant batch",
     "ddp": "a step of fit in two processes beside a step of plain DistributedDataParallel",
     "training_time": "whole training with the shrink beside dense training and the peers",
     "resume": "kill -9 at random steps, resume, compare the final weights bit for bit",

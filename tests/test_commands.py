@@ -12,10 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import trainonce
+from disks import fill, mounted
 from trainonce.cli import main
 from trainonce.data.catalogue import open_data
 from trainonce.report.page import render_page
 from trainonce.report.writing import read_report
+from trainonce.zoo.residual import thin_resnet
 
 FLAGS = ["--epochs", "3", "--batch-size", "128", "--save-epochs", "1", "--quiet"]
 
@@ -134,6 +137,37 @@ def test_other_formats_are_written_and_compared(copied: Path, name: str, file: s
     assert main(["export", str(copied), "--format", name]) == 0
     assert "same classes on all 360" in capsys.readouterr().out
     assert (copied / file).is_file()
+
+
+def test_the_written_program_gives_the_same_scores_when_it_is_read(copied: Path):
+    assert main(["export", str(copied), "--format", "pt2"]) == 0
+    images, _ = next(iter(open_data("digits").validation.batches([(torch.arange(360), 0)])))
+    small = trainonce.load(copied / "small", into=thin_resnet(20, 10)).eval()
+    # Our own file, written a moment ago: only such a one may be read.
+    program = torch.export.load(copied / "model.pt2").module()
+    with torch.no_grad():
+        assert torch.equal(program(images), small(images))
+        assert torch.equal(program(images[:3]), small(images[:3]))
+
+
+@pytest.mark.parametrize("name", ["onnx", "pt2", "safetensors"])
+def test_an_export_that_finds_no_room_is_told_in_one_line_and_leaves_nothing(
+    run: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+):
+    with mounted(tmp_path / "disk", megabytes=1) as disk:
+        fill(disk)
+        before = sorted(disk.iterdir())
+        assert main(["export", str(run), "--format", name, "--out", str(disk / f"model.{name}")]) == 2
+        said = capsys.readouterr().err
+        assert "can't write" in said
+        assert said.count("\n") == 1
+        assert sorted(disk.iterdir()) == before
+
+
+def test_an_export_into_a_folder_that_is_not_there_is_told_in_one_line(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    for name in ("onnx", "pt2", "safetensors"):
+        assert main(["export", str(run), "--format", name, "--out", str(tmp_path / "nowhere" / "model")]) == 2
+        assert f"can't write {tmp_path / 'nowhere' / 'model'}" in capsys.readouterr().err
 
 
 def test_bench_measures_both_models_in_turns(run: Path, capsys: pytest.CaptureFixture[str]):

@@ -12,6 +12,8 @@ from benchmarks.budget.command import summarise as summarise_budgets
 from benchmarks.budget.measure import Kept
 from benchmarks.figures import Figure, look_up
 from benchmarks.kills.killing import leftovers, look_at, same_files
+from benchmarks.loading import command as loading
+from benchmarks.loading.measure import Steps, Subject
 from benchmarks.predictions.command import Compared
 from benchmarks.predictions.command import summarise as summarise_predictions
 from trainonce.checkpoint import save_checkpoint
@@ -59,6 +61,16 @@ def test_a_small_run_of_the_predictions_can_be_looked_up(tmp_path: Path, monkeyp
     assert cell(page, "predictions that change across the cut") == "0 of 720"
     assert float(cell(page, "largest difference in float32")) < 1e-4
     assert float(cell(page, "largest difference in float64")) < 1e-9
+
+
+def test_a_small_run_of_the_loading_can_be_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    page = tmp_path / "loading.md"
+    monkeypatch.setattr(loading, "SUBJECTS", (Subject(8, 8, 16),))
+    # So few steps say nothing about the bar.
+    assert run_benchmark(["loading", "--turns", "1"], page, monkeypatch) in (0, 1)
+    speed = float(cell(page, "speed with real data, of that with a constant batch, least of all"))
+    assert cell(page, "ResNet-8", "speed with real data") == f"{speed:.3f}"
+    assert Steps(constant_ms=9.0, real_ms=10.0).speed == pytest.approx(0.9)
 
 
 def test_a_changed_prediction_misses_its_bar():

@@ -11,7 +11,7 @@ from pathlib import Path
 from uuid import uuid4
 
 SUMS_FILE = "SHA256SUMS"
-_DRAFT = re.compile(r"\..+\.[0-9a-f]{32}(\.old)?")
+_DRAFT = re.compile(r"\.[0-9a-f]{32}\..+|\..+\.[0-9a-f]{32}(\.old)?")
 
 
 def digest(file: Path) -> str:
