@@ -53,7 +53,7 @@ class OneLineParser(argparse.ArgumentParser):
     """Says in one line what it does not understand; a flag is written out, so that no other is meant by mistake."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options | {"allow_abbrev": False})
+        super().__init__(**options, allow_abbrev=False)
 
     def refuse_unknown(self, words: Sequence[str]) -> None:
         """End because of words that are left over, with the flag that looks most like the first of them."""

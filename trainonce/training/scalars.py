@@ -6,6 +6,7 @@ disk ends its thread with a traceback.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import socket
 import time
@@ -17,6 +18,7 @@ from typing import Any
 from trainonce.training.limits import BadSetting
 
 FOLDER = "tensorboard"
+MESSAGES = "tensorboard.compat.proto"
 NAMES = ("loss", "validation_loss", "top1", "top5", "lr", "keep_flops", "keep_params", "controller_loss")
 
 
@@ -42,16 +44,15 @@ class Scalars:
         self._num_written = len(history)
 
     def _open(self) -> FileIO:
-        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-
+        messages = importlib.import_module(f"{MESSAGES}.event_pb2")
         self._folder.mkdir(exist_ok=True)
         number = sum(1 for _ in self._folder.iterdir())
         # TensorBoard reads files in the order of their names.
         path = self._folder / f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{number:06d}"
         file = FileIO(path, "w")
-        version = Event(wall_time=time.time(), file_version="brain.Event:2")
+        version = messages.Event(wall_time=time.time(), file_version="brain.Event:2")
         # A session that starts at step 0 hides every event that was read before it.
-        start = Event(wall_time=time.time(), step=0, session_log=SessionLog(status=SessionLog.START))
+        start = messages.Event(wall_time=time.time(), step=0, session_log=messages.SessionLog(status=messages.SessionLog.START))
         try:
             _write_events(file, [version, start])
         except OSError:
@@ -68,10 +69,8 @@ class Scalars:
 
 def _write_events(file: FileIO, events: Sequence[Any]) -> None:
     """All of the events, or, if an OSError says that there is no room, none of them."""
-    from tensorboard.summary.writer.record_writer import RecordWriter
-
-    before, whole = file.tell(), _Whole(file)
-    writer = RecordWriter(whole)
+    before = file.tell()
+    writer = importlib.import_module("tensorboard.summary.writer.record_writer").RecordWriter(_Whole(file))
     try:
         for event in events:
             writer.write(event.SerializeToString())
@@ -93,9 +92,7 @@ class _Whole:
 
 
 def _event_of(record: Mapping[str, Any]) -> Any:
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
-
+    summaries, messages = (importlib.import_module(f"{MESSAGES}.{name}_pb2") for name in ("summary", "event"))
     numbers = {name: record[name] for name in NAMES if isinstance(record.get(name), int | float)}
-    values = [Summary.Value(tag=name, simple_value=number) for name, number in numbers.items()]
-    return Event(wall_time=time.time(), step=record["step"], summary=Summary(value=values))
+    values = [summaries.Summary.Value(tag=name, simple_value=number) for name, number in numbers.items()]
+    return messages.Event(wall_time=time.time(), step=record["step"], summary=summaries.Summary(value=values))
