@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 BENCHMARKS = {
+    "demo": "make demo as a newcomer runs it: time, FLOPs, accuracy beside the whole model, predictions, ONNX",
     "coverage": "inspect, silence half, cut, compare, count, train, save and load every model",
     "budget": "is keep_flops kept, on six models and five budgets, counted by torch",
     "predictions": "are the predictions on a whole test set the same before and after the cut",

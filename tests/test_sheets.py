@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 from benchmarks.__main__ import main
 from benchmarks.budget.command import summarise as summarise_budgets
 from benchmarks.budget.measure import Kept
+from benchmarks.demo.command import judge as judge_demo
 from benchmarks.figures import Figure, look_up
 from benchmarks.kills.killing import leftovers, look_at, same_files
 from benchmarks.loading import command as loading
@@ -80,6 +82,23 @@ def test_a_changed_prediction_misses_its_bar():
         (replace(COMPARED, precision=torch.float64, difference=1e-8), "largest difference in float64"),
     ):
         assert [what for what, _, _, is_met in summarise_predictions([COMPARED, wrong]) if not is_met] == [row]
+
+
+def test_a_demo_that_breaks_a_promise_misses_its_bar():
+    report = {"before": {"macs": 100}, "after": {"macs": 44, "top1": 97.0}, "baseline": {"top1": 97.5}}
+    report["agreement"] = {"num_same": 360, "num_samples": 360}
+    onnx = "model.onnx: same classes on all 360 validation samples, largest difference 1e-07"
+
+    def missed(changes: dict[str, Any], **others: Any) -> list[str]:
+        bars = judge_demo(report | changes, **({"seconds": 60.0, "onnx": onnx} | others))
+        return [what for what, _, _, is_met in bars if not is_met]
+
+    assert missed({}) == []
+    assert missed({}, seconds=121.0) == ["seconds"]
+    assert missed({"after": {"macs": 46, "top1": 97.0}}) == ["FLOPs of the small model, of the whole one's"]
+    assert missed({"baseline": {"top1": 98.1}}) == ["accuracy of the small model and of the whole one"]
+    assert missed({"agreement": {"num_same": 359, "num_samples": 360}}) == ["predictions that are the same across the cut"]
+    assert missed({}, onnx="") == ["classes on which ONNX Runtime agrees"]
 
 
 @pytest.mark.timeout(900)

@@ -17,7 +17,7 @@ from trainonce.checkpoint import find_newest
 from trainonce.checkpoint.folder import read_checkpoint
 from trainonce.checkpoint.rotation import checkpoint_path
 from trainonce.reading import ReaderLost
-from trainonce.report.live import Moment, View
+from trainonce.report.live import Moment, View, warnings_shown
 from trainonce.training import run_folder
 from trainonce.training.evaluation import Scores
 from trainonce.training.limits import BadSetting
@@ -71,6 +71,8 @@ class Session:
     def opened(self, *, resume: bool) -> Iterator[None]:
         """The run's folder, for this run alone; refused if it holds another run, or one that `resume` was not asked for."""
         with ExitStack() as stack:
+            if self._processes.is_first:
+                stack.enter_context(warnings_shown(self._view))
             if self._records is not None:
                 stack.callback(self._records.close)
             refusal: Exception | None = None
@@ -95,8 +97,7 @@ class Session:
         if self._processes.is_first:
             found = find_newest(root)
             if found is not None and found.refused:
-                log.warning("a checkpoint was refused, step %d is used instead: %s", found.step, found.refused[0])
-                self._view.say(f"warning: {found.refused[0]}; going on from step {found.step}")
+                self.warn(f"a checkpoint was refused, step {found.step} is used instead: {found.refused[0]}")
         step = self._processes.from_first(-1 if found is None else found.step)
         if step >= 0:
             state = found.state if found is not None else read_checkpoint(checkpoint_path(root, step))
@@ -240,7 +241,8 @@ class Session:
     def _tell(self, line: str, *, level: int = logging.INFO) -> None:
         if self._processes.is_first:
             log.log(level, "%s", line)
-            self._view.say(line)
+            if level < logging.WARNING:
+                self._view.say(line)
 
 
 def _describe(trainer: Trainer, scores: Scores) -> dict[str, Any]:
