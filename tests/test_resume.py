@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from trainonce import PrunerError, Schedule, policies
 
 TOTAL_STEPS = 110
 SCHEDULE = Schedule(search_from=10, shrink_from=25, settle_from=64, update_every=1)
-STOPS = [0, 4, 10, 17, 25, 40, 63, 64, 65, 66, 80, 109]
+STOPS = [0, 4, 10, 17, 25, 40, 41, 50, 63, 64, 65, 66, 80, 109]
 """Before the search, in it, at its border, after the decision, after the shrink, before the end."""
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
@@ -38,6 +39,9 @@ WAYS: dict[str, dict[str, Any]] = {
     "gradual": {"policy": lambda: policies.Gradual(policies.Taylor(), num_periods=5), "pull": trainonce.HalfSpace()},
     "random": {"policy": policies.RandomChoice},
     "no_shrink": {"shrink": False},
+    "two_cuts": {"schedule": replace(SCHEDULE, first_cut_from=40)},
+    "two_cuts_of_norms": {"schedule": replace(SCHEDULE, first_cut_from=40), "policy": policies.FilterNorm},
+    "two_cuts_no_shrink": {"schedule": replace(SCHEDULE, first_cut_from=40), "shrink": False},
     "down_to_the_floor": {"policy": policies.StaticSalience, "strength": trainonce.Strength(searching=3.0)},
 }
 
@@ -132,7 +136,7 @@ def refused(pruner: trainonce.Pruner, model: nn.Module, state: dict[str, Any], w
     with pytest.raises(PrunerError, match=rf"^{words}[^\n]*$"):
         pruner.load_state_dict(state)
     assert pruner.state_dict()["num_steps"] == before[0]["num_steps"]
-    assert pruner.state_dict()["shrunk"] == before[0]["shrunk"]
+    assert len(pruner.state_dict()["cuts"]) == len(before[0]["cuts"])
     assert all(torch.equal(tensor, before[1][name]) for name, tensor in model.state_dict().items())
 
 

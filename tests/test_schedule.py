@@ -79,14 +79,14 @@ def test_what_is_left_is_zero_at_the_deadline_and_not_before(total_steps: int, z
     length, gone_at = 1.0, None
     lengths = []
     for step in range(table.settle_from, total_steps):
-        length *= strength.largest_scale(table, step)
+        length *= strength.largest_scale(table, step, decided_at=table.settle_from)
         lengths.append(length)
         if length == 0 and gone_at is None:
             gone_at = step
     steps = min(total_steps - table.settle_from, max(1, round(zero_within * total_steps)))
     assert gone_at == table.settle_from + steps - 1
     assert lengths[:steps] == pytest.approx([1 - (number + 1) / steps for number in range(steps)], abs=1e-9)
-    assert all(strength.largest_scale(table, step) == 0 for step in range(gone_at, total_steps))
+    assert all(strength.largest_scale(table, step, decided_at=table.settle_from) == 0 for step in range(gone_at, total_steps))
 
 
 def test_the_papers_constant_strength():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -39,6 +39,9 @@ class Budget:
     word: str
     """What is counted, for messages: FLOPs or parameters."""
 
+    available: Tensor
+    """The units that may stay; what an earlier decision has dropped may not."""
+
     @classmethod
     def of_flops(cls, units: Units, share: float, round_to: int | None) -> Budget:
         """A share of the whole model's multiply-adds."""
@@ -67,7 +70,7 @@ class Budget:
                 f"{word} has nothing to count: the model has no multiply-adds on this example. Give keep_params instead."
             )
         roundings = torch.tensor([_rounding(group.num_channels, group.width, round_to) for group in units.groups], dtype=torch.long)
-        budget = cls(units, meter, total, float(share), roundings, word)
+        budget = cls(units, meter, total, float(share), roundings, word, torch.ones(len(units), dtype=torch.bool))
         smallest = budget.share_of(budget.least())
         if share < smallest:
             raise UnreachableBudget(
@@ -75,6 +78,10 @@ class Budget:
                 f"Ask for {_up(smallest)} to 1, or see what is kept and why with trainonce.inspect."
             )
         return budget
+
+    def within(self, masks: Tensor) -> Budget:
+        """The same budget for what is left after a decision."""
+        return replace(self, available=masks.bool())
 
     @property
     def target(self) -> float:
@@ -103,16 +110,16 @@ class Budget:
     def line(self, scores: Tensor, *, share: float | None = None) -> float:
         """The score that separates what stays from what goes, so that what is above costs at most the budget (or another share)."""
         target = self.target if share is None else self._allowed(share)
-        order = _Order(self.units, scores)
+        order = _Order(self.units, scores, self.available)
         return order.score_below(self._largest(order, target))
 
     def choose(self, scores: Tensor, *, share: float | None = None) -> Tensor:
         """The masks of the highest scores that cost at most the budget (or another share), on round widths where that fits."""
         target = self.target if share is None else max(self._allowed(share), float(self.cost(self.least())))
-        order = _Order(self.units, scores)
+        order = _Order(self.units, scores, self.available)
         # The threshold on scores at which the cost meets the target, by bisection on how many units stay.
         counts = order.counts_of_best(self._largest(order, target))
-        counts = self._rounded(counts)
+        counts = self._rounded(order, counts)
         while self._cost_of(order, counts) > target:
             counts = self._step_down(order, counts)
         for finest in (
@@ -132,7 +139,7 @@ class Budget:
         return float(below + ((below + 1) / self.total <= share))
 
     def _largest(self, order: _Order, target: float) -> int:
-        low, high = 0, len(order.scores)
+        low, high = 0, int(self.available.sum())
         while low < high:
             middle = (low + high + 1) // 2
             if self._cost_of(order, order.counts_of_best(middle)) <= target:
@@ -144,9 +151,9 @@ class Budget:
     def _cost_of(self, order: _Order, counts: Tensor) -> float:
         return float(self.cost(order.masks(counts)))
 
-    def _rounded(self, counts: Tensor) -> Tensor:
+    def _rounded(self, order: _Order, counts: Tensor) -> Tensor:
         """Each width to the nearest multiple; a whole group stays whole, and one too narrow for a multiple stays as it is."""
-        sizes = self.units.per_group(torch.ones(len(self.units), dtype=torch.long))
+        sizes = order.sizes
         rounded = (counts + self.roundings // 2) // self.roundings * self.roundings
         rounded = torch.where((rounded == 0) | (counts == sizes), counts, rounded)
         return rounded.minimum(sizes)
@@ -174,7 +181,7 @@ class Budget:
         while len(tired) < len(counts):
             best, chosen = -float("inf"), None
             for number, count in enumerate(counts.tolist()):
-                size = self.units.groups[number].num_channels
+                size = int(order.sizes[number])
                 if number in tired or count == size:
                     continue
                 step = int(steps[number])
@@ -199,10 +206,14 @@ class Budget:
 class _Order:
     """The units of every group from the highest score to the lowest: masks become one count per group."""
 
-    def __init__(self, units: Units, scores: Tensor) -> None:
+    def __init__(self, units: Units, scores: Tensor, available: Tensor) -> None:
         if scores.shape != (len(units),) or bool(torch.isnan(scores).any()):
             raise ValueError(f"scores must be {len(units)} numbers, one per unit, got shape {tuple(scores.shape)} or NaN.")
-        self.scores = scores.detach().double().cpu()
+        scores = scores.detach().double().cpu()
+        # Below all others, so that no count that is taken from the best reaches them.
+        self.scores = torch.where(available, scores, scores.min() - 1)
+        self.sizes = units.per_group(available.long())
+        """Per group, how many units may stay."""
         self._units = units
         # By score, then (stably) by group: each group's units lie together, best first.
         by_score = torch.argsort(self.scores, descending=True, stable=True)

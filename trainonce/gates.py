@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from trainonce.distributed import averaged, gradient_exchange_paused
 from trainonce.units import Rows, Units
 
 AJAR = 1e-6
@@ -70,6 +71,12 @@ class Gates:
             names = sorted(whole)
             gradients = torch.autograd.grad(loss.reshape(()), [self.tensors[name] for name in names], allow_unused=True)
         return loss.detach().reshape(()).float().cpu(), self._per_unit(whole, dict(zip(names, gradients, strict=True)), masks)
+
+    def evaluate_everywhere(self, model: nn.Module, closure: Callable[[], Tensor], masks: Tensor) -> tuple[Tensor, Tensor]:
+        """What `evaluate` gives, averaged over all processes; the model is left as it was."""
+        with untouched(model), gradient_exchange_paused(model):
+            loss, gradient = self.evaluate(closure, masks)
+        return averaged(loss), averaged(gradient)
 
     def _factor(self, rows: Rows, masks: Tensor) -> Tensor:
         parameter = self.tensors[rows.tensor]

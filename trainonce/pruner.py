@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,17 +12,16 @@ from torch import Tensor, nn
 
 from trainonce.budget import Budget
 from trainonce.channels import Partition, WrongPlan
-from trainonce.distributed import averaged, gradient_exchange_paused, same_everywhere, unwrapped_model
-from trainonce.gates import untouched
-from trainonce.inspection import cut
+from trainonce.distributed import same_everywhere, unwrapped_model
 from trainonce.lastwriters import find_gates
 from trainonce.plan import Plan
 from trainonce.policies.policy import Policy, Search
-from trainonce.projection import Projection, Pull
+from trainonce.projection import Pull
+from trainonce.pulling import Pulling
 from trainonce.schedule import Phase, Schedule, Strength
-from trainonce.surgery import apply_plan
+from trainonce.shrinking import Shrinking
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 FEW_UPDATES = 50
 
 
@@ -56,18 +56,20 @@ class Pruner:
         self._units = budget.units
         self._budget = budget
         self._policy = policy
-        self._strength = strength
-        self._pull = pull
         self._shrinks = shrink
         self.schedule = schedule
         self._timetable = schedule.in_steps(total_steps)
         self._gates = find_gates(self._model, self._units, tensors, budget.units.partition.example) if policy.uses_loss else None
-        self._projection = Projection(self._units, tensors, optimizer)
-        policy.start(Search(self._units, tensors, budget, seed, self._timetable.num_updates, self._search_progress))
+        self._shrinking = Shrinking(self._model, optimizer, self._units)
+        self._pulling = Pulling(self._units, tensors, optimizer, pull=pull, strength=strength, timetable=self._timetable)
+        self._search = Search(
+            self._units, tensors, budget, seed, self._timetable.num_updates, lambda: self._timetable.search_progress(self._num_steps)
+        )
+        policy.start(self._search)
         self._num_steps = 0
-        self._floor: Tensor | None = None
-        self._frozen: Tensor | None = None
-        self._shrunk = self._finished = self._warned = False
+        self._decision = torch.ones(len(self._units), dtype=torch.double)
+        self._decided_at: int | None = None
+        self._is_final = self._is_clear = self._finished = self._warned = False
         self.controller_loss: float | None = None
         """The last value of the policy's own objective; None before the first."""
         self._hooks = [
@@ -83,7 +85,7 @@ class Pruner:
             )
 
     def step(self, closure: Callable[[], Tensor] | None = None) -> bool:
-        """Go on by one training step; call it once after every optimizer step. True in the one step in which the model was cut.
+        """Go on by one training step; call it once after every optimizer step. True in a step in which the model was cut.
 
         `closure` gives the loss on a batch for the controller; it is called only when the controller is due. Under
         DistributedDataParallel, wrap the model anew when this returns True.
@@ -95,28 +97,29 @@ class Pruner:
                 f"the run was to have {self._timetable.total_steps} steps, this is one more. "
                 f"Attach with the right total_steps, or call finish()."
             )
-        if self._timetable.is_update(self._num_steps) and self._frozen is None:
+        if self._timetable.is_update(self._num_steps) and not self._is_final:
             if self._policy.uses_loss:
                 self._update(closure)
-            self._projection.select(self._policy.penalised())
-            self._floor = self._projection.mean_norms() * self._strength.floor if self._strength.floor else None
+            self._pulling.pull_gently(self._policy.penalised() & self._search.available)
         self._num_steps += 1
-        if self._frozen is None and self._num_steps >= self._timetable.settle_from:
-            self._freeze(self._budget.choose(same_everywhere(self._policy.scores())))
-        if self._shrinks and not self._shrunk and self._frozen is not None and self._projection.all_zero():
+        self._decide_if_due()
+        if self._shrinks and self._waits_for_cut() and self._pulling.has_arrived():
             return self._cut_or_go_on()
+        if not self._shrinks and not self._is_clear and self._pulling.has_arrived():
+            self._shrinking.clear(self._decision)
+            self._is_clear = True
         return False
 
     def finish(self) -> nn.Module:
         """The small model: the one that was attached, without its wrappers, cut if it wasn't yet. The run must be over."""
         if self._finished:
             return self._model
-        if self._frozen is None or not (self._shrunk or self._projection.all_zero()):
+        if not self._is_final or not (self.shrunk or self._pulling.has_arrived()):
             raise PrunerError(
                 f"finish() was called after {self._num_steps} of {self._timetable.total_steps} steps, before what goes was at zero. "
                 f"Train to the end, or attach with the right total_steps."
             )
-        if not self._shrunk:
+        if self._waits_for_cut():
             self._cut()
         self._finished = True
         for hook in self._hooks:
@@ -136,21 +139,26 @@ class Pruner:
     @property
     def phase(self) -> Phase:
         """Where the run is; compares equal to its name, as in `pruner.phase == "search"`."""
-        if self._shrunk:
+        if self.shrunk:
             return Phase.SMALL
-        if self._frozen is not None:
+        if self._is_final:
             return Phase.SETTLE
         return Phase.SEARCH if self._timetable.is_searching(self._num_steps) else Phase.WARM_UP
 
     @property
     def shrunk(self) -> bool:
-        """Whether the model has been cut."""
-        return self._shrunk
+        """Whether the model has been cut to its final size."""
+        return self._is_final and not self._waits_for_cut()
+
+    @property
+    def cuts(self) -> tuple[Plan, ...]:
+        """The cuts of this run so far, each for the model that the one before had left."""
+        return tuple(self._shrinking.plans)
 
     @property
     def plan(self) -> Plan | None:
-        """What is cut, once that is decided."""
-        return None if self._frozen is None else Plan.from_masks(self.partition, self._units.split(self._frozen))
+        """What is cut of the dense model in all, once that is decided."""
+        return self._shrinking.whole_plan(self._decision) if self._is_final else None
 
     @property
     def masks(self) -> dict[str, Tensor]:
@@ -185,11 +193,13 @@ class Pruner:
             "num_steps": self._num_steps,
             "total_steps": self._timetable.total_steps,
             "groups": self._fingerprint(),
-            "frozen": None if self._frozen is None else self._frozen.to(torch.uint8),
-            "shrunk": self._shrunk,
+            "decision": self._decision.to(torch.uint8),
+            "decided_at": self._decided_at,
+            "is_final": self._is_final,
+            "cuts": [masks.to(torch.uint8) for masks in self._shrinking.decisions],
             "controller_loss": self.controller_loss,
-            "pulled": self._projection.pulled_units,
-            "floor": self._floor,
+            "pulled": self._pulling.gently,
+            "floor": self._pulling.floor,
             "policy": self._policy.state_dict(),
         }
 
@@ -203,34 +213,23 @@ class Pruner:
             raise PrunerError(
                 "the pruner's state is of another model, budget or total_steps. Attach with the settings of the run it is from."
             )
-        if self._shrunk:
+        if self._shrinking.plans:
             raise PrunerError("this model is small already. Load the state onto a pruner that is attached to the dense model.")
         self._policy.load_state_dict(state["policy"])
         self._num_steps = int(state["num_steps"])
         self.controller_loss = state["controller_loss"]
+        self._shrinking.repeat([masks.double() for masks in state["cuts"]])
+        if state["decided_at"] is not None:
+            self._decide(state["decision"].double(), at=int(state["decided_at"]), is_final=bool(state["is_final"]))
         if state["pulled"] is not None:
-            self._projection.select(state["pulled"].bool())
-            self._floor = state["floor"]
-        if state["frozen"] is not None:
-            self._freeze(state["frozen"].double())
-        if state["shrunk"]:
-            plan = self.plan
-            assert plan is not None, "a shrunk run has a decision"
-            apply_plan(self._model, plan, optimizer=self._optimizer)
-            self._shrunk = True
+            self._pulling.resume(state["pulled"].bool(), state["floor"])
 
     def _update(self, closure: Callable[[], Tensor] | None) -> None:
         if not callable(closure):
             raise PrunerError("the controller is due: call step(closure) with a function that returns the loss on a batch for it.")
-        gates = self._gates
-        assert gates is not None, "a policy that uses the loss has gates"
-
-        def evaluate(masks: Tensor) -> tuple[Tensor, Tensor]:
-            with untouched(self._model), gradient_exchange_paused(self._model):
-                loss, gradient = gates.evaluate(closure, masks)
-            return averaged(loss), averaged(gradient)
-
-        loss = self._policy.update(evaluate)
+        assert self._gates is not None, "a policy that uses the loss has gates"
+        gates = replace(self._gates, rows=self._shrinking.moved(self._gates.rows))
+        loss = self._policy.update(lambda masks: gates.evaluate_everywhere(self._model, closure, masks))
         if loss is not None:
             self.controller_loss = loss
         elif not self._warned:
@@ -242,34 +241,45 @@ class Pruner:
             )
 
     def _before_optimizer_step(self) -> None:
-        if self._pull.needs_before and self._is_pulling():
-            self._projection.remember()
+        if not self.shrunk:
+            self._pulling.before_step(self._num_steps)
 
     def _after_optimizer_step(self) -> None:
         # Fused optimizers are called also when a GradScaler skips: they are told so, and change nothing.
         if bool(getattr(self._optimizer, "found_inf", False)):
             return
-        if self._timetable.is_searching(self._num_steps) and self._frozen is None:
+        if self._timetable.is_searching(self._num_steps) and not self._is_final:
             self._policy.observe()
-        if self._is_pulling():
-            if self._frozen is None:
-                self._projection.apply(self._pull, self._strength.searching, floor=self._floor)
-            else:
-                scale = self._strength.largest_scale(self._timetable, self._num_steps)
-                self._projection.apply(self._pull, self._strength.settled, largest_scale=scale)
+        if not self.shrunk:
+            self._pulling.after_step(self._num_steps, is_open=not self._is_final)
 
-    def _is_pulling(self) -> bool:
-        return not self._shrunk and self._num_steps >= self._timetable.shrink_from
+    def _decide_if_due(self) -> None:
+        if not self._is_final and self._num_steps >= self._timetable.settle_from:
+            masks = self._search.budget.choose(same_everywhere(self._policy.scores()))
+            self._decide(masks, at=self._timetable.settle_from, is_final=True)
+        elif self._decided_at is None and self._num_steps >= self._timetable.first_cut_from:
+            # Half of the way, as a factor: what the first cut and the last leave over is the same share of what was there.
+            masks = self._search.budget.choose(same_everywhere(self._policy.scores()), share=self._budget.share**0.5)
+            self._decide(masks, at=self._timetable.first_cut_from, is_final=False)
 
-    def _freeze(self, masks: Tensor) -> None:
-        self._frozen = masks
-        self._projection.select(masks == 0)
+    def _decide(self, masks: Tensor, *, at: int, is_final: bool) -> None:
+        self._decision, self._decided_at, self._is_final, self._is_clear = masks, at, is_final, False
+        self._follow()
+
+    def _follow(self) -> None:
+        """Bring everything that looks at rows to where they stand, and to what is left."""
+        units = self._shrinking.units
+        self._search = replace(self._search, units=units, budget=self._budget.within(self._decision))
+        self._policy.follow(self._search)
+        self._pulling.follow(units, self._decision, decided_at=self._decided_at)
+
+    def _waits_for_cut(self) -> bool:
+        done = self._shrinking.decisions
+        return self._decided_at is not None and not (done and torch.equal(done[-1], self._decision))
 
     def _cut(self) -> None:
-        plan = self.plan
-        assert plan is not None, "only a decision is cut"
-        cut(self._model, plan, optimizer=self._optimizer)
-        self._shrunk = True
+        self._shrinking.cut(self._decision)
+        self._follow()
 
     def _cut_or_go_on(self) -> bool:
         """A cut that can't be proven must not end a long run: it goes on at full size, and `finish` says why."""
@@ -282,15 +292,8 @@ class Pruner:
         return True
 
     def _masks(self) -> Tensor:
-        return self._frozen if self._frozen is not None else (~self._policy.penalised()).double()
-
-    def _search_progress(self) -> float:
-        first, last = self._timetable.search_from, self._timetable.settle_from
-        return min(1.0, max(0.0, (self._num_steps - first) / max(1, last - first)))
+        return self._decision if self._is_final else (~self._policy.penalised() & self._search.available).double()
 
     def _fingerprint(self) -> dict[str, Any]:
-        return {
-            "sizes": {group.name: group.num_channels for group in self._units.groups},
-            "share": self._budget.share,
-            "counts": self._budget.word,
-        }
+        sizes = {group.name: group.num_channels for group in self._units.groups}
+        return {"sizes": sizes, "share": self._budget.share, "counts": self._budget.word}

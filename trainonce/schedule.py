@@ -33,15 +33,21 @@ class Schedule:
     shrink_from: float | int = 0.10
     """The paper's T_w: from here the units that are to go are pulled."""
 
-    settle_from: float | int = 0.30
+    first_cut_from: float | int | None = None
+    """From here half of the way (as a factor of the cost) is decided for good and cut out; the search goes on in what is left. None: at
+    20 % of the run, or as near to that as the points around it allow. Equal to `settle_from`: all is cut at once."""
+
+    settle_from: float | int = 0.45
     """The paper's T_end: from here the decision stands; only the weights change."""
 
     update_every: int | None = None
     """Steps between two updates of the controller; None: the paper's 20, less in runs so short that the controller would starve."""
 
     def __post_init__(self) -> None:
-        for setting in fields(self)[:3]:
+        for setting in fields(self)[:4]:
             value = getattr(self, setting.name)
+            if value is None and setting.name == "first_cut_from":
+                continue
             if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value) or value < 0:
                 raise ValueError(
                     f"{setting.name} must be a fraction from 0 to 1 or a step number, got {value!r}. The default suits most runs."
@@ -55,29 +61,35 @@ class Schedule:
 
     @classmethod
     def paper(cls) -> Schedule:
-        """The paper's own points: search from 10 %, shrink from 20 %, settle from 50 % of the run."""
-        return cls(search_from=0.10, shrink_from=0.20, settle_from=0.50)
+        """The paper's own points: search from 10 %, shrink from 20 %, settle from 50 % of the run, all at once."""
+        return cls(search_from=0.10, shrink_from=0.20, first_cut_from=0.50, settle_from=0.50)
 
     def in_steps(self, total_steps: int) -> Timetable:
         """The schedule as step numbers of a run of this length."""
-        search, shrink, settle = (
+        first = EARLY if self.first_cut_from is None else self.first_cut_from
+        search, shrink, first, settle = (
             value if isinstance(value, int) else round(value * total_steps)
-            for value in (self.search_from, self.shrink_from, self.settle_from)
+            for value in (self.search_from, self.shrink_from, first, self.settle_from)
         )
-        if not search <= shrink <= settle < total_steps:
+        if self.first_cut_from is None:
+            first = min(max(first, shrink), settle)
+        if not search <= shrink <= settle < total_steps or not shrink <= first <= settle:
             raise ValueError(
-                f"the phases must follow each other: search from step {search}, shrink from {shrink}, settle from {settle}, "
-                f"end at {total_steps}. Change the schedule or total_steps."
+                f"the phases must follow each other: search from step {search}, shrink from {shrink}, first cut from {first}, "
+                f"settle from {settle}, end at {total_steps}. Change the schedule or total_steps."
             )
         every = self.update_every or min(LONG_RUN_EVERY, max(SHORT_RUN_EVERY, (settle - search) // ENOUGH_UPDATES))
-        return Timetable(total_steps, search, shrink, settle, every)
+        return Timetable(total_steps, search, shrink, first, settle, every)
 
+
+EARLY = 0.20
+"""Share of the run at which the first cut is due unless something else is asked for."""
 
 LONG_RUN_EVERY = 20
 """The paper's rate: the controller sees one batch of its 5 % sample where the model sees twenty."""
 
-SHORT_RUN_EVERY = 6
-"""An update costs less than a training step; at one in six of the 25 % of steps that search, a run takes about 4 % longer."""
+SHORT_RUN_EVERY = 9
+"""An update costs less than a training step; at one in nine of the 40 % of steps that search, a run takes about 4 % longer."""
 
 ENOUGH_UPDATES = 400
 
@@ -89,6 +101,9 @@ class Timetable:
     total_steps: int
     search_from: int
     shrink_from: int
+    first_cut_from: int
+    """Equal to `settle_from` if all is cut at once."""
+
     settle_from: int
     update_every: int
 
@@ -100,6 +115,10 @@ class Timetable:
     def is_searching(self, step: int) -> bool:
         """Whether the decision is still open in this step."""
         return self.search_from <= step < self.settle_from
+
+    def search_progress(self, step: int) -> float:
+        """How much of the search is over, from 0 to 1."""
+        return min(1.0, max(0.0, (step - self.search_from) / max(1, self.settle_from - self.search_from)))
 
     def is_update(self, step: int) -> bool:
         """Whether the controller learns in this step."""
@@ -137,8 +156,8 @@ class Strength:
         """The paper's constant lambda: units that are masked once are gone within a few steps."""
         return cls(searching=strength, settled=strength, floor=0.0, zero_within=0.25)
 
-    def largest_scale(self, timetable: Timetable, step: int) -> float:
+    def largest_scale(self, timetable: Timetable, step: int, *, decided_at: int) -> float:
         """The factor that brings what is left to zero at the deadline, in equal steps from the decision on."""
-        deadline = min(timetable.settle_from + max(1, round(self.zero_within * timetable.total_steps)), timetable.total_steps)
+        deadline = min(decided_at + max(1, round(self.zero_within * timetable.total_steps)), timetable.total_steps)
         remaining = deadline - step
         return 1 - 1 / remaining if remaining > 1 else 0.0

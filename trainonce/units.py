@@ -6,12 +6,13 @@ A unit is what can be cut alone: one channel, or one head. All that learns, pull
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from trainonce.channels import ChannelGroup, Partition, Role
+from trainonce.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,6 +23,16 @@ class Rows:
     axis: int
     positions: Tensor
     units: Tensor
+
+    def after(self, plan: Plan) -> Rows:
+        """The rows that stay, where they stand once the plan has been carried out."""
+        kept = next((cut.kept for cut in plan.cuts if (cut.tensor, cut.axis) == (self.tensor, self.axis)), None)
+        if kept is None:
+            return self
+        place = torch.full((plan.shapes[self.tensor][self.axis],), -1)
+        place[list(kept)] = torch.arange(len(kept))
+        positions = place[self.positions]
+        return Rows(self.tensor, self.axis, positions[positions >= 0], self.units[positions >= 0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +74,10 @@ class Units:
             writers=_writers(groups),
             kept_here=kept_here,
         )
+
+    def after(self, plan: Plan) -> Units:
+        """The same units, with the same numbers, on the model that the plan has made smaller; those that are gone have no rows."""
+        return replace(self, writers=tuple(rows.after(plan) for rows in self.writers))
 
     def __len__(self) -> int:
         return len(self.group_of)

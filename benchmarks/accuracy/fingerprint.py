@@ -15,7 +15,10 @@ from benchmarks.sheet import ROOT
 _HARNESS = ("resnet.py", "recipe.py", "images.py", "accuracy/child.py", "accuracy/contender.py")
 _ALSO = {"train_prune_tune": ("torchpruning.py",), "hesso": ("hesso.py",), "studied": ("accuracy/ours.py",)}
 _USES_LIBRARY = {"ours", "studied"}
-_LIBRARY = ("attachment", "budget", "cost", "gates", "lastwriters", "policies", "projection", "proximal", "pruner", "schedule", "units")
+_LIBRARY = (
+    *("attachment", "budget", "cost", "gates", "lastwriters", "policies", "projection", "proximal"),
+    *("pruner", "pulling", "schedule", "shrinking", "succession", "units"),
+)
 
 
 def fingerprint(contender: str) -> str:

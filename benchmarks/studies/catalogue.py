@@ -29,7 +29,7 @@ STUDIES = {
     ),
     "shrink_from": Study(
         "T_w, when the pull begins (figure 3 c, g)",
-        "From the beginning of the search (5 % of the run) to the decision (30 %); our default is 10 %.",
+        "From the beginning of the search (5 % of the run) to the decision (45 %); our default is 10 %.",
         ("defaults", *(f"shrink_from_{value:g}" for value in SHRINK_FROM)),
     ),
     "projection": Study(
@@ -53,5 +53,10 @@ STUDIES = {
         "Cut while training, or at the end",
         "The same decision and the same training; the accuracies should differ by no more than rounding does over a run.",
         ("defaults", "no_shrink"),
+    ),
+    "cuts": Study(
+        "One cut or two",
+        "Our defaults cut half of the way at 20 % of the run and the rest at 45 %; against one cut, early or late.",
+        ("defaults", "once_at_0.3", "once_at_0.5"),
     ),
 }

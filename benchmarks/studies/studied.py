@@ -17,6 +17,7 @@ from benchmarks.images import load_images, predict
 from benchmarks.studies.variants import VARIANTS, Variant
 from trainonce.policies import Controller, Policy
 from trainonce.projection import Pull
+from trainonce.succession import plan_after
 
 
 class StudiedDense(Contender):
@@ -105,5 +106,8 @@ class Studied(Ours):
         if self.pruner.shrunk or bool(self._masks().all()):
             return None
         images = load_images(self.configuration.data or "digits")
-        silent = trainonce.silence(copy.deepcopy(self.model), trainonce.Plan.from_masks(self.pruner.partition, self.pruner.masks))
+        plan = trainonce.Plan.from_masks(self.pruner.partition, self.pruner.masks)
+        for done in self.pruner.cuts:
+            plan = plan_after(done, plan)
+        silent = trainonce.silence(copy.deepcopy(self.model), plan)
         return 100 * float((predict(silent, images).argmax(1) == images.test_labels).float().mean())

@@ -14,8 +14,8 @@ from trainonce.projection import Pull
 
 CONSTANT_LAMBDAS = (0.1, 1.0, 10.0, 100.0)
 GAMMAS = (0.25, 1.0, 4.0, 16.0)
-SHRINK_FROM = (0.05, 0.20, 0.30)
-"""Besides the default of 0.10: from the beginning of the search to the decision, as in the paper."""
+SHRINK_FROM = (0.05, 0.20, 0.45)
+"""Besides the default of 0.10: from the beginning of the search to the decision, as in the paper. Nothing is cut before the pull begins."""
 
 
 class AdamWRecipe(Recipe):
@@ -64,6 +64,8 @@ VARIANTS = {
     "dense_adamw": Variant(words="dense, AdamW", recipe=ADAMW, prunes=False),
     "no_floor": Variant(words="no floor", strength=trainonce.Strength(floor=0.0)),
     "no_shrink": Variant(words="cut at the end only", shrinks=False),
+    "once_at_0.3": Variant(words="one cut, at 30 % of the run", schedule=trainonce.Schedule(first_cut_from=0.3, settle_from=0.3)),
+    "once_at_0.5": Variant(words="one cut, at 50 % of the run", schedule=trainonce.Schedule(first_cut_from=0.5, settle_from=0.5)),
 }
 
 add_contenders(

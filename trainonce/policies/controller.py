@@ -95,7 +95,7 @@ class Controller(Policy):
         logits = self._network()
         uniform = torch.rand(logits.shape, generator=self._noise).clamp(1e-9, 1 - 1e-7)
         gumbel = -(-uniform.log()).log()
-        soft = torch.sigmoid((logits + gumbel + self._bias) / self._temperature)
+        soft = torch.sigmoid((logits + gumbel + self._bias) / self._temperature) * self.search.available
         return soft + (soft.round() - soft).detach()
 
     def update(self, evaluate: Evaluate) -> float | None:
@@ -130,7 +130,7 @@ class Controller(Policy):
 
     def penalised(self) -> Tensor:
         """The units that the controller would drop now."""
-        return self.scores() < 0
+        return (self.scores() < 0) | ~self.search.available
 
     def state_dict(self) -> dict[str, Any]:
         """Network, its optimizer, and the stream of noise."""
@@ -176,6 +176,12 @@ class AnchoredController(Controller):
         if self._prior is not None:
             self._prior.start(search)
 
+    def follow(self, search: Search) -> None:
+        """The prior follows, too."""
+        super().follow(search)
+        if self._prior is not None:
+            self._prior.follow(search)
+
     def observe(self) -> None:
         """What the prior learns from gradients."""
         if self._prior is not None:
@@ -195,8 +201,8 @@ class AnchoredController(Controller):
         """What the prior expects of each unit, scaled to the noise: standard deviation 1."""
         if self._prior is None:
             return torch.zeros(len(self.search.units))
-        scores = self._prior.scores().float()
-        return (scores - scores.mean()) / scores.std().clamp_min(1e-12)
+        scores, left = self._prior.scores().float(), self.search.available
+        return (scores - scores[left].mean()) / scores[left].std().clamp_min(1e-12)
 
     @torch.no_grad()
     def scores(self) -> Tensor:
@@ -216,7 +222,7 @@ class AnchoredController(Controller):
             uniform = torch.rand(logits.shape, generator=self._noise).clamp(1e-9, 1 - 1e-7)
             noisy = logits - (-uniform.log()).log()
             line = budget.line(noisy, share=self.share_now())
-            soft = torch.sigmoid((noisy - line) / self._temperature)
+            soft = torch.sigmoid((noisy - line) / self._temperature) * self.search.available
             masks = soft + (soft.round() - soft).detach()
             loss, gradient = evaluate(masks.detach())
             if not torch.isfinite(gradient).all() or not torch.isfinite(loss):
@@ -232,4 +238,4 @@ class AnchoredController(Controller):
     def penalised(self) -> Tensor:
         """The units below the line that the budget draws now."""
         scores = self.scores()
-        return scores < self.search.budget.line(scores, share=self.share_now())
+        return (scores < self.search.budget.line(scores, share=self.share_now())) | ~self.search.available

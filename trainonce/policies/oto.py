@@ -43,6 +43,12 @@ class StaticSalience(Policy):
         self._chosen: Tensor | None = None
         self._dropped: Tensor | None = None
 
+    def follow(self, search: Search) -> None:
+        """The salience follows, too."""
+        super().follow(search)
+        self._salience.follow(search)
+        self._dropped = None
+
     def observe(self) -> None:
         """Choose at the first step of the search."""
         self._salience.observe()
@@ -89,6 +95,11 @@ class Gradual(Policy):
         self._salience.start(search)
         self._dropped = torch.zeros(len(search.units), dtype=torch.bool)
         self._period = 0
+
+    def follow(self, search: Search) -> None:
+        """The salience follows, too."""
+        super().follow(search)
+        self._salience.follow(search)
 
     def observe(self) -> None:
         """At the start of each period, lower the share by its part of the way to the budget."""

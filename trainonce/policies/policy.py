@@ -31,6 +31,11 @@ class Search:
     progress: Callable[[], float]
     """How much of the search is over, from 0 to 1."""
 
+    @property
+    def available(self) -> Tensor:
+        """The units that may still stay, one boolean each: an early decision stands."""
+        return self.budget.available
+
     def per_unit(self, of_rows: Callable[[Tensor, Rows], Tensor], *, only_matrices: bool = False) -> Tensor:
         """Add up a number per row (from the rows of one writer, first axis first) to a number per unit."""
         total = torch.zeros(len(self.units), dtype=torch.double)
@@ -53,6 +58,10 @@ class Policy(ABC):
 
     def start(self, search: Search) -> None:
         """Called once, when the policy is attached to a model."""
+        self.search = search
+
+    def follow(self, search: Search) -> None:
+        """Called when part of the units has been dropped for good: the numbering is the same, `search.available` tells what is left."""
         self.search = search
 
     def observe(self) -> None:

@@ -13,8 +13,9 @@ from trainonce.units import Rows
 
 
 def _relative(search: Search, measure: Tensor) -> Tensor:
-    """Divided by the mean of the group: layers of different scale become comparable."""
-    mean = search.units.per_group(measure) / search.units.per_group(torch.ones_like(measure))
+    """Divided by the mean of what is left of the group: layers of different scale become comparable."""
+    measure = measure * search.available
+    mean = search.units.per_group(measure) / search.units.per_group(search.available.to(measure.dtype))
     return measure / mean.clamp_min(1e-30)[search.units.group_of]
 
 
@@ -70,16 +71,16 @@ class GeometricMedian(Policy):
                 continue
             picked = parameter.index_select(rows.axis, rows.positions.to(parameter.device)).movedim(rows.axis, 0).flatten(1)
             for number in units.group_of[rows.units].unique().tolist():
-                here = units.group_of[rows.units] == number
+                here = (units.group_of[rows.units] == number) & self.search.available[rows.units]
                 self._add_distances(squares, number, picked[here], rows.units[here])
         scores = torch.zeros(len(units), dtype=torch.double)
         for number, total in squares.items():
-            scores[units.group_of == number] = total.clamp_min(0).sqrt().sum(dim=1)
+            scores[(units.group_of == number) & self.search.available] = total.clamp_min(0).sqrt().sum(dim=1)
         return _relative(self.search, scores)
 
     def _add_distances(self, squares: dict[int, Tensor], number: int, rows: Tensor, units: Tensor) -> None:
-        size = self.search.units.groups[number].num_channels
-        local = units - int((self.search.units.group_of == number).nonzero()[0])
+        members = ((self.search.units.group_of == number) & self.search.available).nonzero().flatten()
+        size, local = len(members), torch.searchsorted(members, units)
         # Heads have several rows each: the k-th row of one is compared with the k-th of another.
         order = torch.argsort(local, stable=True)
         stacked = (

@@ -110,7 +110,7 @@ def run_of(row: Row) -> Run:
         run = cifar_run(row)
     else:
         run = imagenet_mobilenet_run(row) if "mobilenet" in row.model else imagenet_resnet_run(row)
-    return replace(run, search_from=0.10, shrink_from=0.20, settle_from=0.50)
+    return replace(run, search_from=0.10, shrink_from=0.20, first_cut_from=0.50, settle_from=0.50)
 
 
 def _register(row: Row) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import reduce
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import nn
 
 from trainonce.artifact import save
 from trainonce.pruner import Pruner
+from trainonce.succession import joined
 from trainonce.surgery import plans_of
 from trainonce.training.measures import COUNTER, count_bytes, count_macs, count_parameters, measure_latency
 from trainonce.training.processes import moved
@@ -63,7 +65,7 @@ def describe_layers(pruner: Pruner | None, small: nn.Module) -> list[dict[str, A
     """For each group of channels what stays of it, or why all of it does, in the model's order."""
     if pruner is None:
         return []
-    kept = plans_of(small)[0].kept if plans_of(small) else {}
+    kept = reduce(joined, plans_of(small)).kept if plans_of(small) else {}
     reasons = pruner.kept_because
     return [
         {

@@ -172,9 +172,12 @@ class Session:
         else:
             self._loss_sum += news.loss
             self._loss_count += 1
-        if news.was_cut:
-            self._cut_at = trainer.step
-            self._tell(f"the model was cut at step {trainer.step} and trains on small")
+        if news.was_cut and trainer.pruner is not None:
+            if trainer.pruner.shrunk:
+                self._cut_at = trainer.step
+                self._tell(f"the model was cut at step {trainer.step} and trains on small")
+            else:
+                self._tell(f"a first part of the model was cut at step {trainer.step}; the search goes on in what is left")
         if now - self._last_view >= SECONDS_BETWEEN_VIEWS and self._processes.is_first:
             self._last_view = now
             self._view.show(self._moment(trainer, news.loss))

@@ -24,7 +24,14 @@ class Settings:
     )
     search_from: float = setting(0.05, "share of the run after which masks are searched", float, at_least=0, below=1)
     shrink_from: float = setting(0.10, "share of the run after which masked channels are pulled to zero", float, at_least=0, below=1)
-    settle_from: float = setting(0.30, "share of the run after which the masks are final", float, above=0, below=1)
+    first_cut_from: float | None = setting(
+        None,
+        "share of the run after which a first part is cut out; by default 0.2; as settle_from: all at once",
+        float,
+        above=0,
+        below=1,
+    )
+    settle_from: float = setting(0.45, "share of the run after which the masks are final", float, above=0, below=1)
     controller_share: float = setting(0.05, "share of the training data that the masks are searched on", float, above=0, at_most=1)
 
     epochs: int = setting(100, "passes over the training data", int, at_least=1, at_most=1_000_000)
@@ -79,7 +86,9 @@ class Settings:
     @property
     def schedule(self) -> Schedule:
         """When the phases of the search begin."""
-        return Schedule(search_from=self.search_from, shrink_from=self.shrink_from, settle_from=self.settle_from)
+        return Schedule(
+            search_from=self.search_from, shrink_from=self.shrink_from, first_cut_from=self.first_cut_from, settle_from=self.settle_from
+        )
 
 
 RESUMABLE = frozenset(("device", "save_minutes", "save_epochs", "keep_checkpoints", "tensorboard", "accumulate"))
@@ -93,7 +102,12 @@ def check_pairs(settings: Settings) -> None:
     if not settings.search_from <= settings.shrink_from <= settings.settle_from:
         raise BadSetting(
             f"search_from, shrink_from and settle_from must not fall, got {settings.search_from}, {settings.shrink_from}, "
-            f"{settings.settle_from}. The defaults are 0.05, 0.1 and 0.3."
+            f"{settings.settle_from}. The defaults are 0.05, 0.1 and 0.45."
+        )
+    first = settings.first_cut_from
+    if first is not None and not settings.shrink_from <= first <= settings.settle_from:
+        raise BadSetting(
+            f"first_cut_from must lie from shrink_from to settle_from, got {first}, {settings.shrink_from} and {settings.settle_from}."
         )
     if settings.search_from >= settings.settle_from:
         raise BadSetting(

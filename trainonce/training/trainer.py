@@ -142,11 +142,9 @@ class Trainer:
     def finish(self) -> nn.Module:
         """What the run has come to, cut if it wasn't yet."""
         if self.pruner is not None:
-            was_shrunk = self.pruner.shrunk
+            num_cuts = len(self.pruner.cuts)
             self.pruner.finish()
-            plan = self.pruner.plan
-            if self.average is not None and not was_shrunk and plan is not None:
-                self.average.cut(plan)
+            self._cut_average(since=num_cuts)
         return self.result_model
 
     def state_dict(self) -> dict[str, Any]:
@@ -166,9 +164,7 @@ class Trainer:
         """Go on from a state, on a trainer that was made with the same settings and has not made a step."""
         if self.pruner is not None:
             self.pruner.load_state_dict(state["pruner"])
-            plan = self.pruner.plan
-            if self.average is not None and self.pruner.shrunk and plan is not None:
-                self.average.cut(plan)
+            self._cut_average(since=0)
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
@@ -270,12 +266,15 @@ class Trainer:
     def _follow_cut(self) -> None:
         """Bring what surrounds the model to its new shapes."""
         assert self.pruner is not None
-        plan = self.pruner.plan
-        if self.average is not None and plan is not None:
-            self.average.cut(plan)
+        self._cut_average(since=len(self.pruner.cuts) - 1)
         if self.settings.compile:
             torch.compiler.reset()
         self._wrap()
+
+    def _cut_average(self, *, since: int) -> None:
+        if self.average is not None and self.pruner is not None:
+            for plan in self.pruner.cuts[since:]:
+                self.average.cut(plan)
 
 
 def _count(targets: Any) -> int:

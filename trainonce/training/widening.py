@@ -7,10 +7,12 @@ promise of a run, looked at on real data.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
 
+from trainonce.succession import joined
 from trainonce.surgery import plans_of, silence
 from trainonce.training.evaluation import call, logits_of
 from trainonce.training.samples import Samples
@@ -30,11 +32,8 @@ class Agreement:
 
 @torch.no_grad()
 def widen(small: nn.Module, dense: nn.Module) -> nn.Module:
-    """`dense`, changed in place to compute what `small` does, by the plan that made it small."""
-    plans = plans_of(small)
-    if len(plans) != 1:
-        raise ValueError(f"the model was cut {len(plans)} times, which can't be undone. Give one that was cut once.")
-    (plan,) = plans
+    """`dense`, changed in place to compute what `small` does, by the plans that made it small."""
+    plan = reduce(joined, plans_of(small))
     silence(dense, plan)
     cuts: dict[str, dict[int, Tensor]] = {}
     for cut in plan.cuts:
