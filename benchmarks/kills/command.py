@@ -124,7 +124,8 @@ def _records(out: Path) -> list[dict[str, object]]:
 def _spoken(schedule: dict[str, object]) -> str:
     phases = schedule["phases"]
     assert isinstance(phases, dict)
-    return ", ".join(f"{name} from step {step}" for name, step in phases.items()) + f", end at step {schedule['total_steps']}"
+    begun = {name: step for name, step in phases.items() if step is not None}
+    return ", ".join(f"{name} from step {step}" for name, step in begun.items()) + f", end at step {schedule['total_steps']}"
 
 
 def _cells(number: int, kill: Found) -> tuple[object, ...]:
