@@ -8,13 +8,16 @@ import sys
 from collections.abc import Sequence
 
 BENCHMARKS = {
+    "demo": "make demo as a newcomer runs it: time, FLOPs, accuracy beside the whole model, predictions, ONNX",
     "coverage": "inspect, silence half, cut, compare, count, train, save and load every model",
     "budget": "is keep_flops kept, on six models and five budgets, counted by torch",
     "predictions": "are the predictions on a whole test set the same before and after the cut",
     "overhead": "time and memory that controller, gates and projection add to a plain loop",
+    "loading": "a training step on real, augmented batches beside one on a constant batch",
     "ddp": "a step of fit in two processes beside a step of plain DistributedDataParallel",
     "training_time": "whole training with the shrink beside dense training and the peers",
     "resume": "kill -9 at random steps, resume, compare the final weights bit for bit",
+    "kills": "one run of the command line killed twenty times, also during saves, and compared bit for bit",
     "accuracy": "accuracy at equal FLOPs and equal epochs, ours and the peers",
     "studies": "the paper's studies of its constants, revival and shrink on and off, with curves",
     "cost": "training time, memory and latency of ours, dense, Torch-Pruning and HESSO, and where a step's time goes",

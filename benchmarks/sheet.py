@@ -67,6 +67,11 @@ def yes(claim: bool) -> str:
     return "yes" if claim else "NO"
 
 
+def bar_table(bars: Iterable[tuple[str, str, str, bool]]) -> list[str]:
+    """What was wanted, what was found, and whether that is met; one row each, with words that no other row has."""
+    return table(("what", "bar", "found", "met"), [(what, wanted, found, yes(is_met)) for what, wanted, found, is_met in bars])
+
+
 def ratio_table(ratios: Mapping[str, float], bar: float) -> list[str]:
     """Ours beside a plain loop, each of them to be at most the bar."""
     return table(

@@ -4,10 +4,12 @@ import json
 import math
 import random
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import torch
@@ -16,7 +18,7 @@ from torch import Tensor, nn
 from trainonce.checkpoint import BadCheckpoint, find_newest, folder, save_checkpoint
 from trainonce.checkpoint.folder import read_checkpoint, write_checkpoint
 from trainonce.checkpoint.packing import pack, unpack
-from trainonce.checkpoint.rotation import remove_drafts
+from trainonce.sealing import remove_drafts
 
 FILES = ("state.json", "state.safetensors", "SHA256SUMS")
 
@@ -169,6 +171,22 @@ def test_only_the_last_ones_stay(tmp_path: Path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000000020", "step-000000100"]
 
 
+def test_a_kill_while_an_old_one_is_removed_leaves_no_half_of_it(two: Path, monkeypatch: pytest.MonkeyPatch):
+    def killed(path: Path, **_: object) -> None:
+        if path.name.endswith(".old") and path.is_dir():
+            (path / "state.safetensors").unlink()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        save_checkpoint(two, 30, {"step": 30}, keep_last=2)
+    monkeypatch.undo()
+    whole = [path for path in two.iterdir() if not path.name.startswith(".")]
+    assert sorted(read_checkpoint(path)["step"] for path in whole) == [20, 30]
+    remove_drafts(two)
+    assert sorted(path.name for path in two.iterdir()) == ["step-000000020", "step-000000030"]
+
+
 def test_a_step_can_be_saved_again(two: Path):
     save_checkpoint(two, 20, {"step": "new"}, keep_last=3)
     assert find_newest(two).state == {"step": "new"}
@@ -176,8 +194,10 @@ def test_a_step_can_be_saved_again(two: Path):
 
 
 def test_drafts_of_a_killed_save_are_no_checkpoints_and_can_be_removed(two: Path):
-    (two / ".step-000000030.abc").mkdir()
-    (two / ".step-000000030.abc" / "state.json").write_text("{")
+    for ending in ("", ".old"):
+        draft = two / f".step-000000030.{uuid4().hex}{ending}"
+        draft.mkdir()
+        (draft / "state.json").write_text("{")
     assert find_newest(two).step == 20
     remove_drafts(two)
     assert len(list(two.iterdir())) == 2

@@ -55,6 +55,8 @@ def test_keep_leaves_a_module_whole(capsys: pytest.CaptureFixture[str]):
     [
         [],
         ["frobnicate"],
+        ["train", "--config", "nowhere.yaml"],
+        ["train", "digits.resnet20", "another"],
         ["inspect"],
         ["inspect", "resnet50"],
         ["inspect", "torchvision:resnt50"],
@@ -73,6 +75,28 @@ def test_bad_input_is_told_in_one_line(words: list[str], capsys: pytest.CaptureF
     assert err.startswith("trainonce")
     assert err.count("\n") == 1
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        (["train", "digits.resnet20", "--keep-flop", "0.5"], "--keep-flops"),
+        (["train", "digits.resnet20", "--keepflops=0.5"], "--keep-flops"),
+        (["train", "digits.resnet20", "--epoch", "3"], "--epochs"),
+        (["export", "runs/demo", "--fromat", "onnx"], "--format"),
+    ],
+)
+def test_a_wrong_flag_is_refused_with_the_nearest_one(words: list[str], near: str, capsys: pytest.CaptureFixture[str]):
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert f"near to it: {near}." in err
+    assert f"trainonce {words[0]}: there is no --" in err
+    assert err.count("\n") == 1
+
+
+def test_a_library_that_is_misspelt_is_named(capsys: pytest.CaptureFixture[str]):
+    assert main(["train", "--model", "tim:convnext_atto", "--data", "digits"]) == 2
+    assert "Near to it: timm:convnext_atto" in capsys.readouterr().err
 
 
 def test_version_and_help_end_well(capsys: pytest.CaptureFixture[str]):

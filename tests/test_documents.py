@@ -75,3 +75,13 @@ def test_commands_are_read_from_console_blocks_only():
     text = "$ make nothing\n```console\n$ make test  # quick\n$ make\noutput\n$ trainonce inspect timm:resnet18\n```\n"
     assert commands(text, "make") == {"test", ""}
     assert commands(text, "trainonce") == {"inspect"}
+
+
+def test_the_first_screen_of_the_readme_shows_what_it_does():
+    screen = "\n".join((ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:30])
+    assert "$ make demo" in screen
+    assert "$ trainonce train" in screen
+    (diff,) = [block for _, block in blocks(screen, "diff")]
+    added = [line for line in diff.splitlines() if line.startswith("+")]
+    assert len(added) == 3
+    assert "trainonce.attach(" in added[0]

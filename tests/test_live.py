@@ -1,12 +1,13 @@
 """The live view says where a run is: a panel on a terminal, plain lines elsewhere, nothing on other ranks."""
 
 import io
+import logging
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from runs import make_data, make_net, make_settings
+from runs import Counter, make_data, make_net, make_settings
 from trainonce.report.live import Lines, LivePanel, Moment, Silence, choose_view, describe, draw, in_minutes
 from trainonce.training import fit, outcome
 
@@ -72,17 +73,23 @@ def test_a_run_tells_its_view_and_silence_is_silent(capsys: pytest.CaptureFixtur
     monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
     stream = io.StringIO()
     fit(make_net(), make_data(), settings=make_settings(), view=Lines(stream, seconds=0))
+    assert stream.getvalue().count("too few to learn from") == 1
     assert "the model was cut at step" in stream.getvalue()
     assert "step 24/24" in stream.getvalue()
     fit(make_net(), make_data(), settings=make_settings(epochs=1, keep_flops=None), view=Silence())
     assert capsys.readouterr() == ("", "")
 
 
-def test_scalars_go_to_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
-    result = fit(make_net(), make_data(), settings=make_settings(tensorboard=True), out=tmp_path / "run")
-    events = accumulator.EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
-    found = [(event.step, event.value) for event in events.Scalars("keep_flops")]
-    assert [step for step, _ in found] == [record["step"] for record in result.history]
-    assert found[-1][1] == pytest.approx(result.history[-1]["keep_flops"])
+def test_what_any_part_warns_of_is_seen_once(tmp_path: Path):
+    def warn(value):
+        logging.getLogger("trainonce").warning("skipped a broken image: %s", "cat.jpg")
+        return value
+
+    stream = io.StringIO()
+    settings = make_settings(epochs=2)
+    fit(make_net(), make_data(), settings=settings, out=tmp_path / "run", loss=Counter({3}, warn), view=Lines(stream, seconds=1000))
+    assert stream.getvalue().count("skipped a broken image: cat.jpg") == 1
+    assert (tmp_path / "run" / "log.txt").read_text().count("skipped a broken image: cat.jpg") == 1
+    # The view is let go with the run.
+    logging.getLogger("trainonce").warning("of another run")
+    assert "another run" not in stream.getvalue()

@@ -3,9 +3,7 @@
 import logging
 import os
 import random
-import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from safetensors import SafetensorError
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 import trainonce
+from disks import fill, mounted
 from runs import Counter, Net, make_data, make_net, make_settings, same_weights
 from trainonce import reading
 from trainonce.checkpoint import find_newest, folder
@@ -135,26 +134,8 @@ class Lines:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of eight megabytes: room for three checkpoints of the small run, and little more."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if shutil.which("mount") is None or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", disk], check=False).returncode:
-        pytest.skip("a file system can't be mounted here")
-    try:
+    with mounted(tmp_path / "disk") as disk:
         yield disk
-    finally:
-        # Lazy: tensors that were read from a checkpoint keep its file open as long as they live.
-        subprocess.run(["umount", "--lazy", disk], check=True)
-
-
-def fill(disk: Path) -> Path:
-    """Take all the room that is left."""
-    ballast = disk / "ballast"
-    with ballast.open("ab", buffering=0) as stream:
-        try:
-            while True:
-                stream.write(bytes(4096))
-        except OSError:
-            return ballast
 
 
 @pytest.mark.parametrize("is_freed", [True, False])

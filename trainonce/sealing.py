@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from uuid import uuid4
 
 SUMS_FILE = "SHA256SUMS"
+_DRAFT = re.compile(r"\.[0-9a-f]{32}\..+|\..+\.[0-9a-f]{32}(\.old)?")
 
 
 def digest(file: Path) -> str:
@@ -79,6 +81,27 @@ def write_whole(target: Path, fill: Callable[[Path], None]) -> None:
     finally:
         shutil.rmtree(draft, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def remove_whole(folder: Path) -> None:
+    """Remove a folder so that nobody finds half of it under its name; a kill leaves at most a hidden draft."""
+    draft = folder.with_name(f".{folder.name}.{uuid4().hex}.old")
+    folder.rename(draft)
+    shutil.rmtree(draft, ignore_errors=True)
+
+
+def is_draft(path: Path) -> bool:
+    """Whether a file or folder is one that a killed process has left half-written."""
+    return _DRAFT.fullmatch(path.name) is not None
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove what killed processes have left in a folder; only while no other process writes there."""
+    for path in [path for path in folder.iterdir() if is_draft(path)] if folder.is_dir() else []:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def write_file(target: Path, content: str) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.budget.measure import Kept, measure_budget
 from benchmarks.budget.subjects import SUBJECTS
-from benchmarks.sheet import RESULTS, heading, table, write_sheet, yes
+from benchmarks.sheet import RESULTS, bar_table, heading, table, write_sheet, yes
 from benchmarks.waiting import waiting
 
 BUDGETS = (0.2, 0.35, 0.45, 0.6, 0.8)
+LARGEST_DIFFERENCE = 1e-4
+"""In float32, relative to the largest output."""
 
 _INTRODUCTION = """\
 Each row is a run of {steps} steps on noise with the default controller, attached, frozen and cut as any run is (without the shrink, so
@@ -44,8 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
                 bar.say(f"{name}, keep_flops={asked}")
                 found.append((name, measure_budget(SUBJECTS[name], asked, num_steps=arguments.steps, seed=arguments.seed)))
                 bar.advance()
-    reachable = [kept for _, kept in found if not kept.refusal]
-    met = sum(kept.is_met for kept in reachable)
+    bars = summarise([kept for _, kept in found])
     packages = ("torch", "torchvision", "timm", "trainonce")
     write_sheet(
         arguments.out,
@@ -55,12 +57,29 @@ def run(arguments: argparse.Namespace) -> int:
             *heading(seeds=f"seed {arguments.seed}", packages=packages),
             "",
             _INTRODUCTION.format(steps=arguments.steps),
-            f"Met: {met} of {len(reachable)} that can be reached; refused before training: {len(found) - len(reachable)}.",
+            *bar_table(bars),
+            "",
+            "## Budgets",
             "",
             *table(("model", "keep_flops", "kept", "next unit", "difference", "same classes", "met"), [_cells(*item) for item in found]),
         ],
     )
-    return 0 if met == len(reachable) else 1
+    return 0 if all(is_met for *_, is_met in bars) else 1
+
+
+def summarise(found: Sequence[Kept]) -> list[tuple[str, str, str, bool]]:
+    """The bars over all models and budgets."""
+    reached = [kept for kept in found if kept.found is not None]
+    num_met, num_same = sum(kept.is_met for kept in reached), sum(kept.same_predictions for kept in reached)
+    num_above = sum(kept.found > kept.asked for kept in reached if kept.found is not None)
+    worst = max((kept.difference for kept in reached), default=0.0)
+    return [
+        ("budgets met", "all that can be reached", f"{num_met} of {len(reached)}", num_met == len(reached)),
+        ("small models above their budget", "0", str(num_above), num_above == 0),
+        ("same classes before and after the cut", "all", f"{num_same} of {len(reached)}", num_same == len(reached)),
+        ("largest difference of an output across the cut", f"<= {LARGEST_DIFFERENCE:.0e}", f"{worst:.0e}", worst <= LARGEST_DIFFERENCE),
+        ("budgets refused before training", "-", str(len(found) - len(reached)), True),
+    ]
 
 
 def _cells(name: str, kept: Kept) -> tuple[str, ...]:

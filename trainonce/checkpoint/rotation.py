@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainonce.checkpoint.folder import BadCheckpoint, read_checkpoint, write_checkpoint
+from trainonce.sealing import remove_whole
 
 _NAME = re.compile(r"step-(\d{9})")
 
@@ -29,7 +30,9 @@ def save_checkpoint(root: Path, step: int, state: Any, *, keep_last: int) -> Pat
     path = checkpoint_path(root, step)
     write_checkpoint(path, state)
     for _, old in _checkpoints(root)[keep_last:]:
-        shutil.rmtree(old, ignore_errors=True)
+        # One that can't be removed is in nobody's way.
+        with suppress(OSError):
+            remove_whole(old)
     return path
 
 
@@ -49,12 +52,6 @@ def find_newest(root: Path) -> Found | None:
     if refused:
         raise BadCheckpoint(f"no checkpoint in {root} can be read; the newest: {refused[0]}. Start again in another folder.")
     return None
-
-
-def remove_drafts(root: Path) -> None:
-    """Remove what a killed save has left behind; only while no other process writes there."""
-    for path in root.glob(".step-*"):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _checkpoints(root: Path) -> list[tuple[int, Path]]:

@@ -7,6 +7,8 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
 
 import trainonce
 from trainonce.cli import deploying, evaluating, inspecting, reporting, train
@@ -23,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; what the user got wrong is told in one line on stderr."""
     logging.captureWarnings(True)
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = _parse(argv)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else BAD_INPUT
     try:
@@ -48,11 +50,28 @@ def _tell(line: str) -> None:
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Says in one line what it does not understand."""
+    """Says in one line what it does not understand; a flag is written out, so that no other is meant by mistake."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, allow_abbrev=False)
+
+    def refuse_unknown(self, words: Sequence[str]) -> None:
+        """End because of words that are left over, with the flag that looks most like the first of them."""
+        flag = words[0].partition("=")[0]
+        near = get_close_matches(flag, self._option_string_actions, n=1, cutoff=0.6)
+        self.error(f"there is no {flag} here" + (f"; near to it: {near[0]}" if near else ""))
 
     def error(self, message: str) -> None:
         """End with exit code 2."""
         self.exit(BAD_INPUT, f"{self.prog}: {' '.join(message.split())}. See {self.prog} --help.\n")
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = _parser()
+    arguments, unknown = parser.parse_known_args(argv)
+    if unknown:
+        arguments.parser.refuse_unknown(unknown)
+    return arguments
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -61,4 +80,6 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for part in (inspecting, train, evaluating, reporting, deploying):
         part.add_commands(commands)
+    for command in commands.choices.values():
+        command.set_defaults(parser=command)
     return parser

@@ -90,7 +90,7 @@ def _bench(arguments: argparse.Namespace) -> None:
 
 def _as_table(found: Bench, title: str) -> Table:
     table = Table(
-        title=f"{title}: {100 * found.keep_flops:.1f} % of the FLOPs, {torch.get_num_threads()} threads",
+        title=f"{title}: {100 * found.keep_flops:.1f} % of the FLOPs, threads: {torch.get_num_threads()}",
         title_justify="left",
         box=None,
     )

@@ -16,9 +16,9 @@ from trainonce.recipes.catalogue import find_recipe, recipe_names
 from trainonce.recipes.run import Run, check_run, run_from, scale_epochs, train
 from trainonce.report.live import Silence, choose_view
 from trainonce.report.run_table import as_run_table
-from trainonce.report.writing import write_report
+from trainonce.report.writing import complete_report, write_report
 from trainonce.training.limits import BadSetting
-from trainonce.training.run_folder import Stage, check_start, read_config, read_yaml, stage_of, to_yaml
+from trainonce.training.run_folder import Stage, check_start, clear, occupied, read_config, read_yaml, stage_of, to_yaml
 from trainonce.training.session import MAY_DIFFER
 from trainonce.training.settings import as_plain
 
@@ -61,10 +61,14 @@ def _train(arguments: argparse.Namespace) -> None:
         sys.stdout.write(to_yaml(as_plain(run)))
         return
     check_run(run)
-    if resume and stage_of(out) is Stage.FINISHED:
-        sys.stdout.write(f"the run in {out} is finished; its report: {out / 'report.html'}\n")
-        return
     is_first = os.environ.get("RANK", "0") == "0"
+    if resume and stage_of(out) is Stage.FINISHED:
+        if is_first:
+            with occupied(out):
+                clear(out)
+                page = complete_report(out)
+            sys.stdout.write(f"the run in {out} is finished; its report: {page}\n")
+        return
     if is_first and not resume:
         check_start(out, resume=False)
     view = choose_view(f"{run.model} on {run.data}") if is_first and not arguments.quiet else Silence()

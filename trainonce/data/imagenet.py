@@ -21,6 +21,8 @@ def open_imagenet(_: str, options: DataOptions) -> DataSet:
 
 
 def _find_root(options: DataOptions) -> Path:
-    if options.data_dir is None or not (options.data_dir.expanduser() / "train").is_dir():
+    if options.data_dir is None:
         raise BadData("imagenet needs --data-dir, a folder with train/ and val/ and one folder per class in each.")
+    if not (options.data_dir.expanduser() / "train").is_dir():
+        raise BadData(f"there is no train/ in {options.data_dir}. Give a folder with train/ and val/ and one folder per class in each.")
     return options.data_dir.expanduser()

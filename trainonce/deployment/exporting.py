@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import warnings
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import torch
 from torch import Tensor, nn
@@ -38,14 +42,13 @@ def export_onnx(model: nn.Module, samples: Samples, path: Path) -> Exported:
         import onnxruntime
     except ImportError:
         raise BadExport("ONNX needs packages that are not installed. Install them with: pip install 'trainonce[export]'") from None
-    example = _first_inputs(samples)
-    with warnings.catch_warnings():
+    with _draft_of(path) as draft, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             torch.onnx.export(
                 model.eval(),
-                (example,),
-                str(path),
+                (_first_inputs(samples),),
+                str(draft),
                 input_names=["images"],
                 output_names=["scores"],
                 dynamo=True,
@@ -53,23 +56,46 @@ def export_onnx(model: nn.Module, samples: Samples, path: Path) -> Exported:
                 external_data=False,
                 verbose=False,
             )
+        except OSError:
+            raise
         except Exception as error:
             raise BadExport(f"torch can't export this model ({' '.join(str(error).split())[:200]}). Try --format pt2.") from error
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return _compared(model, samples, path, lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0]))
+        session = onnxruntime.InferenceSession(str(draft), providers=["CPUExecutionProvider"])
+        return _compared(model, samples, path, lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0]))
 
 
 def export_program(model: nn.Module, samples: Samples, path: Path) -> Exported:
-    """A `torch.export` program for any batch size. It is compared before it is written: reading such a file can run code."""
+    """A `torch.export` program for any batch size.
+
+    It is compared before it is written, because reading such a file can run code; of the file, the sums of its parts are checked.
+    """
+    content = io.BytesIO()
     try:
         program = torch.export.export(model.eval(), (_first_inputs(samples),), dynamic_shapes=({0: torch.export.Dim("batch")},))
-        found = _compared(model, samples, path, program.module())
-        torch.export.save(program, path)
-    except BadExport:
-        raise
+        # Into memory: torch's own writing of files ends the whole process on a full disk.
+        torch.export.save(program, content)
     except Exception as error:
         raise BadExport(f"torch can't export this model ({' '.join(str(error).split())[:200]}).") from error
+    found = _compared(model, samples, path, program.module())
+    with _draft_of(path) as draft:
+        draft.write_bytes(content.getvalue())
+        with zipfile.ZipFile(draft) as parts:
+            if (damaged := parts.testzip()) is not None:
+                raise OSError(f"{damaged} in it was not written as it is")
     return found
+
+
+@contextmanager
+def _draft_of(path: Path) -> Iterator[Path]:
+    """A file that gets the name `path` when the block ends well, and is gone when it doesn't; what has that name stays till then."""
+    draft = path.with_name(f".{uuid4().hex}.{path.name}")
+    try:
+        yield draft
+        draft.replace(path)
+    except OSError as error:
+        raise BadExport(f"can't write {path} ({' '.join(str(error).split())}). Make room there and allow writing, or give --out.") from None
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def export_artifact(model: nn.Module, samples: Samples, path: Path, *, build: Callable[[], nn.Module]) -> Exported:

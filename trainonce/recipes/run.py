@@ -20,6 +20,7 @@ from trainonce.training.limits import BadSetting, limits_of, setting, shorten
 from trainonce.training.outcome import Result
 from trainonce.training.precision import choose_precision
 from trainonce.training.processes import choose_device
+from trainonce.training.scalars import check_installed
 from trainonce.training.settings import Settings, as_plain
 from trainonce.zoo.sources import Build, UnknownModel, build, check_name
 
@@ -89,6 +90,8 @@ def check_run(run: Run) -> None:
 
 def check_before_data(run: Run) -> None:
     """Raise what is wrong with device, model and budget while nothing is read yet; for that, the model is built and inspected."""
+    if run.tensorboard:
+        check_installed()
     device = choose_device(run.device)
     choose_precision(device, amp=run.amp, amp_dtype=run.amp_dtype)
     shape = describe_data(run.data, run.data_options)

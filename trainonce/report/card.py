@@ -24,7 +24,7 @@ def render_card(report: Mapping[str, Any]) -> str:
         *(f"| {figure.label} | {figure.before or '-'} | {figure.after} | {figure.change or '-'} |" for figure in figures_of(report)),
         "",
         f"FLOPs are counted by {report.get('counter', 'torch')}. Milliseconds were measured on {_plain(environment.get('cpu', '?'))}, "
-        f"{environment.get('threads', '?')} threads, torch {environment.get('torch', '?')}.",
+        f"{_count(environment.get('threads', '?'), 'thread')}, torch {environment.get('torch', '?')}.",
         *(f"- {line}" for line in verdict(report)),
         "",
         "## Widths",
@@ -40,6 +40,10 @@ def render_card(report: Mapping[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _count(number: object, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _plain(text: object) -> str:

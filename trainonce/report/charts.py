@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-WIDTH, HEIGHT = 420, 230
-LEFT, RIGHT, TOP, BOTTOM = 40, 12, 24, 30
+WIDTH, HEIGHT = 420, 236
+RIGHT, TOP, BOTTOM = 12, 24, 36
+LETTER = 7.8
+"""Width of a digit of the labels on a narrow page, where they are largest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,43 +41,59 @@ class Level:
     value: float
 
 
-def line_chart(title: str, series: Sequence[Series], spans: Sequence[Span], *, levels: Sequence[Level] = (), unit: str = "") -> Markup:
-    """Curves over epochs with the phases shaded; empty if there is nothing to draw."""
+def line_chart(
+    title: str,
+    series: Sequence[Series],
+    spans: Sequence[Span],
+    *,
+    levels: Sequence[Level] = (),
+    unit: str = "",
+    skips_start: bool = False,
+    holds: Sequence[float] = (),
+) -> Markup:
+    """Curves over epochs with the phases shaded; empty if there is nothing to draw.
+
+    With `skips_start`, the wild first tenth of a long run may lie beyond the frame, where its curves are cut off. What `holds` says
+    lies inside it in any case.
+    """
     epochs = max((len(one.values) for one in series), default=0)
-    known = _worth_showing(series, epochs) + [level.value for level in levels]
-    if len(known) == len(levels):
+    known = _worth_showing(series, epochs if skips_start else 0) + [level.value for level in levels] + [*holds]
+    if len(known) == len(levels) + len(holds):
         return Markup("")
     low, high, ticks = nice_range(min(known), max(known))
+    left = 10 + LETTER * max(len(_label(tick, unit)) for tick in ticks)
 
     def x(epoch: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * (epoch - 1) / max(1, epochs - 1)
+        return left + (WIDTH - left - RIGHT) * (epoch - 1) / max(1, epochs - 1)
 
     def y(value: float) -> float:
-        return TOP + (HEIGHT - TOP - BOTTOM) * (high - min(high, max(low, value))) / (high - low)
+        return TOP + (HEIGHT - TOP - BOTTOM) * (high - value) / (high - low)
 
     parts = [Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(WIDTH, HEIGHT, title)]
+    frame = "frame-" + "".join(letter if letter.isalnum() else "-" for letter in title.lower())
+    parts.append(
+        Markup('<clipPath id="{}"><rect x="{}" y="{}" width="{}" height="{}"/></clipPath>').format(
+            frame, round(left - 3, 1), TOP - 3, round(WIDTH - left - RIGHT + 6, 1), HEIGHT - TOP - BOTTOM + 6
+        )
+    )
     parts += _shades(spans, epochs, x)
-    parts += _axes(ticks, y, epochs, x, unit)
+    parts += _axes({tick: _label(tick, unit) for tick in ticks}, y, epochs, x)
     for level in levels:
         parts.append(
-            Markup('<line class="level" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(LEFT, WIDTH - RIGHT, *[y(level.value)] * 2)
+            Markup('<line class="level" x1="{:.1f}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(left, WIDTH - RIGHT, *[y(level.value)] * 2)
         )
-        parts.append(
-            Markup('<text class="tick" x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
-                WIDTH - RIGHT - 3, y(level.value) + 12, level.label
-            )
-        )
-    for one in series:
-        parts.append(_curve(one, x, y, unit))
-    parts.append(Markup("</svg>"))
-    legend = Markup("").join(Markup('<span class="key {}">{}</span>').format(one.style, one.label) for one in series)
+    parts.append(Markup('<g clip-path="url(#{})">').format(frame))
+    parts += [_curve(one, x, y, unit) for one in series]
+    parts.append(Markup("</g></svg>"))
+    keys = [(one.style, one.label) for one in series if len(series) > 1] + [("compared", level.label) for level in levels]
+    legend = Markup("").join(Markup('<span class="key {}">{}</span>').format(*key) for key in keys)
     return Markup('<figure><figcaption>{}<span class="keys">{}</span></figcaption>{}</figure>').format(
-        title, legend if len(series) > 1 else "", Markup("").join(parts)
+        title, legend, Markup("").join(parts)
     )
 
 
 def _worth_showing(series: Sequence[Series], epochs: int) -> list[float]:
-    """The values that the range must hold: of a long run, those after its wild first tenth, if there are any."""
+    """The values that the range must hold: those after the first tenth of so many epochs, if there are any."""
     found = [(epoch, value) for one in series for epoch, value in enumerate(one.values) if value is not None and math.isfinite(value)]
     later = [value for epoch, value in found if epoch >= epochs / 10]
     return later if len(later) > 2 else [value for _, value in found]
@@ -108,15 +126,17 @@ def _shades(spans: Sequence[Span], epochs: int, x) -> list[Markup]:
     return parts
 
 
-def _axes(ticks: Sequence[float], y, epochs: int, x, unit: str) -> list[Markup]:
-    parts = []
-    for tick in ticks:
-        parts.append(Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(LEFT, WIDTH - RIGHT, y(tick), y(tick)))
+def _label(tick: float, unit: str) -> str:
+    return f"{round(tick, 10):g}{unit}"
+
+
+def _axes(ticks: Mapping[float, str], y, epochs: int, x) -> list[Markup]:
+    parts, left = [], x(1)
+    for tick, label in ticks.items():
         parts.append(
-            Markup('<text class="tick" x="{}" y="{:.1f}" text-anchor="end">{:g}{}</text>').format(
-                LEFT - 6, y(tick) + 3.5, round(tick, 10), unit
-            )
+            Markup('<line class="grid" x1="{:.1f}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(left, WIDTH - RIGHT, y(tick), y(tick))
         )
+        parts.append(Markup('<text class="tick" x="{:.1f}" y="{:.1f}" text-anchor="end">{}</text>').format(left - 6, y(tick) + 3.5, label))
     _, _, marks = nice_range(1, max(2, epochs))
     for mark in sorted({1, epochs, *(int(mark) for mark in marks if 1 < mark < epochs * 0.95 and mark == int(mark))}):
         parts.append(

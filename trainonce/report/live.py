@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TextIO
 
@@ -14,6 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+log = logging.getLogger("trainonce")
 BAR_WIDTH = 42
 PHASES = ("warm-up", "search", "settle", "small")
 STYLES = {"warm-up": "yellow", "search": "magenta", "settle": "cyan", "small": "green", "dense": "blue"}
@@ -72,6 +76,30 @@ class Silence:
 
     def close(self) -> None:
         """Nothing."""
+
+
+class _Shown(logging.Handler):
+    def __init__(self, view: View) -> None:
+        super().__init__(logging.WARNING)
+        self._view = view
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it."""
+        self._view.say(record.getMessage())
+
+
+@contextmanager
+def warnings_shown(view: View) -> Iterator[None]:
+    """Inside, whatever trainonce warns of is said in the view; without a view, it goes where the program sends it."""
+    if isinstance(view, Silence):
+        yield
+        return
+    handler = _Shown(view)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 class Lines:

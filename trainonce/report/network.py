@@ -18,7 +18,8 @@ def layer_rows(layers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     widest = max((layer["total"] * layer["width"] for layer in shown), default=1)
     return [
         {
-            "name": layer["name"] or "(model)",
+            # A narrow page breaks names after their dots.
+            "name": Markup(".<wbr>").join((layer["name"] or "(model)").split(".")),
             "alive": layer["alive"],
             "total": layer["total"],
             "width": layer["width"],

@@ -75,15 +75,21 @@ def _charts(report: Mapping[str, Any], spans: Sequence[Span]) -> list[Markup]:
     baseline = (report.get("baseline") or {}).get("top1")
     accuracy_levels = [] if baseline is None else [Level(f"whole model {baseline:.2f} %", baseline)]
     charts = [
-        line_chart("Top-1 accuracy", [Series("top-1", column("top1"), "accent")], spans, levels=accuracy_levels, unit="%"),
         line_chart(
-            "Loss", [Series("training", column("loss"), "second"), Series("validation", column("validation_loss"), "accent")], spans
+            "Top-1 accuracy", [Series("top-1", column("top1"), "accent")], spans, levels=accuracy_levels, unit="%", skips_start=True
+        ),
+        line_chart(
+            "Loss",
+            [Series("training", column("loss"), "second"), Series("validation", column("validation_loss"), "accent")],
+            spans,
+            skips_start=True,
         ),
     ]
     if any(record["keep_flops"] != 1 for record in history):
         budget = config.get("keep_flops")
         levels = [] if budget is None else [Level(f"budget {100 * budget:g} %", 100 * budget)]
-        charts.append(line_chart("FLOPs kept", [Series("kept", column("keep_flops", 100), "third")], spans, levels=levels, unit="%"))
+        kept = Series("kept", column("keep_flops", 100), "third")
+        charts.append(line_chart("FLOPs kept", [kept], spans, levels=levels, unit="%", holds=(100.0,)))
         charts.append(line_chart("Controller loss", [Series("controller", _while_searching(history), "fourth")], spans))
     charts.append(line_chart("Learning rate", [Series("learning rate", column("lr"), "second")], spans))
     return [chart for chart in charts if chart]
@@ -109,8 +115,13 @@ def _subtitle(report: Mapping[str, Any]) -> str:
 
 
 def _shown(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names and values as `config.yaml` has them."""
+
+    def shown(value: Any) -> str:
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
     return [
-        (name, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
+        (name, ", ".join(map(shown, value)) if isinstance(value, list) else shown(value))
         for name, value in values.items()
         if value not in (None, [])
     ]

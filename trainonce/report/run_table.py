@@ -16,7 +16,7 @@ def as_run_table(report: Mapping[str, Any]) -> RenderableType:
     """Before, after and change, and whether the small model says what the large one did."""
     config = report["config"]
     title = f"{config.get('model', 'model')} on {config.get('data', 'data')}"
-    table = Table(title=title, title_justify="left", pad_edge=False)
+    table = Table(title=title, title_justify="left")
     table.add_column("")
     for name in ("before", "after", "change"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -30,9 +30,10 @@ def verdict(report: Mapping[str, Any]) -> list[str]:
     lines = []
     agreement = report.get("agreement")
     if agreement:
+        difference = agreement["largest_difference"]
         lines.append(
             f"cut = uncut: same class on {agreement['num_same']} of {agreement['num_samples']} validation samples, "
-            f"largest difference {agreement['largest_difference']:.1e}"
+            f"largest difference {f'{difference:.1e}' if difference else '0'}"
         )
     if report.get("before") is None:
         lines.append(f"the run is not finished: epoch {len(report['history'])} of {report['config'].get('epochs', '?')}")

@@ -56,6 +56,12 @@ def write_report(folder: Path, report: Mapping[str, Any]) -> Path:
     return folder / PAGE
 
 
+def complete_report(folder: Path) -> Path:
+    """Write what a run that was killed after its end could not write any more; gives the page's path."""
+    is_complete = (folder / PAGE).is_file() and ((folder / CARD).is_file() or not (folder / CARD).parent.is_dir())
+    return folder / PAGE if is_complete else write_report(folder, read_report(folder))
+
+
 def keep_report(folder: Path, report: Mapping[str, Any]) -> None:
     """Write the facts back, if the run is finished; the file says so."""
     if (folder / REPORT).is_file():

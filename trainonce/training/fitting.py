@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,8 +27,6 @@ from trainonce.training.session import Session
 from trainonce.training.settings import Settings, as_plain, with_changes
 from trainonce.training.signals import StopFlag
 from trainonce.training.trainer import Surroundings, Trainer
-
-log = logging.getLogger("trainonce")
 
 
 def fit(
@@ -79,9 +76,11 @@ def fit(
             view=view or Silence(),
             processes=processes,
             stop=stop,
+            has_scalars=settings.tensorboard,
         )
         stack.enter_context(session.opened(resume=resume))
-        trainer = _make_trainer(model, make(model.parameters()), train, settings, where, loss)
+        with _warnings_told(session.warn):
+            trainer = _make_trainer(model, make(model.parameters()), train, settings, where, loss)
         session.restore(trainer)
         plain_loss = loss or CrossEntropy()
         session.run(trainer, lambda: _scores(trainer, validation, where, plain_loss))
@@ -100,21 +99,26 @@ def _make_trainer(
             raise BadSetting("mixup and cutmix mix classes, which only the own loss of fit knows. Leave them out, or leave loss out.")
         mixing = Mixing(settings.mixup, settings.cutmix, _count_classes(model, train, where))
     inputs, _ = next(iter(train.batches([(torch.arange(2), 0)])))
+    return Trainer(
+        model,
+        optimizer,
+        train=train,
+        example=moved(inputs, where.device, where.layout),
+        settings=settings,
+        surroundings=where,
+        loss=loss or CrossEntropy(settings.smoothing),
+        mixing=mixing,
+    )
+
+
+@contextmanager
+def _warnings_told(tell: Callable[[str], None]) -> Iterator[None]:
+    """What is warned of inside goes to the run's log and to whoever watches it."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        trainer = Trainer(
-            model,
-            optimizer,
-            train=train,
-            example=moved(inputs, where.device, where.layout),
-            settings=settings,
-            surroundings=where,
-            loss=loss or CrossEntropy(settings.smoothing),
-            mixing=mixing,
-        )
+        yield
     for warning in caught:
-        log.warning("%s", warning.message)
-    return trainer
+        tell(" ".join(str(warning.message).split()))
 
 
 def _count_classes(model: nn.Module, train: Samples, where: Surroundings) -> int:

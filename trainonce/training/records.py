@@ -5,6 +5,7 @@ A full disk must not end a long run: it is told once, nothing half-written stays
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -17,13 +18,18 @@ from trainonce.artifact import save
 from trainonce.checkpoint import NoRoom, save_checkpoint
 from trainonce.sealing import write_file
 from trainonce.training import run_folder
+from trainonce.training.scalars import FOLDER, Scalars
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Records:
     """The files of one run; `tell` says a line to the user."""
 
-    def __init__(self, folder: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, tell: Callable[[str], None], *, scalars: Scalars | None = None) -> None:
         self.folder = folder
+        self._scalars = scalars
+        self._has_told_scalars = False
         self._tell = tell
         self._is_full = False
         self._is_behind = False
@@ -46,6 +52,7 @@ class Records:
         except OSError as error:
             self._is_behind = True
             self._tell_full(f"can't write into {self.folder} ({' '.join(str(error).split())}).")
+        self._add_scalars(history)
 
     def save(self, step: int, state: Any, *, keep_last: int) -> bool:
         """Write a checkpoint; False if the disk didn't take it."""
@@ -67,6 +74,26 @@ class Records:
             shutil.rmtree(self.folder / run_folder.SMALL, ignore_errors=True)
             save(small, self.folder / run_folder.SMALL)
             write_file(self.folder / run_folder.REPORT, json.dumps(report) + "\n")
+        self._add_scalars(report["history"])
+
+    def close(self) -> None:
+        """Close what is open."""
+        if self._scalars is not None:
+            self._scalars.close()
+
+    def _add_scalars(self, history: Sequence[Mapping[str, Any]]) -> None:
+        """Write what TensorBoard shows; nothing depends on it, so any trouble is only told."""
+        if self._scalars is None:
+            return
+        try:
+            self._scalars.write(history)
+        except OSError as error:
+            line = f"can't write into {self.folder / FOLDER} ({' '.join(str(error).split())})."
+            if error.errno in NO_ROOM:
+                self._tell_full(line)
+            elif not self._has_told_scalars:
+                self._has_told_scalars = True
+                self._tell(f"{line} Training goes on without what TensorBoard shows.")
 
     def _tell_full(self, line: str) -> None:
         if not self._is_full:

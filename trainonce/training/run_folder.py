@@ -23,7 +23,7 @@ from typing import Any
 import torch
 import yaml
 
-from trainonce.sealing import write_file
+from trainonce.sealing import is_draft, remove_drafts, write_file
 from trainonce.training.limits import BadSetting, shorten
 
 CONFIG, METRICS, SUMMARY, ENVIRONMENT, LOG, REPORT = "config.yaml", "metrics.jsonl", "summary.csv", "env.json", "log.txt", "report.json"
@@ -48,7 +48,7 @@ class Stage(Enum):
 
 def stage_of(folder: Path) -> Stage:
     """How far the run in a folder is; BadSetting if the folder holds something else."""
-    if not folder.exists() or (folder.is_dir() and not any(entry.name != LOCK for entry in folder.iterdir())):
+    if not folder.exists() or (folder.is_dir() and all(entry.name == LOCK or is_draft(entry) for entry in folder.iterdir())):
         return Stage.NEW
     if not (folder / CONFIG).is_file():
         raise BadSetting(f"out is {folder}, which exists and holds no run. Choose another, or empty it.")
@@ -78,6 +78,8 @@ def read_yaml(file: Path) -> dict[str, Any]:
     """A YAML file of names and values; tags that would build objects are refused."""
     try:
         found = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadSetting(f"can't read {file} ({error.strerror}). Give a file of settings, such as the config.yaml of a run.") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise BadSetting(f"{file} is no plain YAML ({' '.join(str(error).split())[:160]}). Mend it, or leave it out.") from None
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
@@ -164,10 +166,18 @@ def logged(folder: Path) -> Iterator[None]:
         handler.close()
 
 
+def clear(folder: Path) -> None:
+    """Remove what a killed run has left half-written; only for the process that has the folder."""
+    for place in (folder, folder / CHECKPOINTS, folder / SMALL):
+        remove_drafts(place)
+
+
 def write_start(folder: Path, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
-    """What a run is and where it runs; the configuration is the file that `trainonce train --config` takes."""
-    write_file(folder / CONFIG, to_yaml(config))
-    write_file(folder / ENVIRONMENT, json.dumps(environment, indent=2) + "\n")
+    """What a run is and where it began; the configuration is the file that `trainonce train --config` takes."""
+    for name, content in ((CONFIG, to_yaml(config)), (ENVIRONMENT, json.dumps(environment, indent=2) + "\n")):
+        # A run that was killed in between has the one and not the other; a run that goes on keeps both.
+        if not (folder / name).is_file():
+            write_file(folder / name, content)
 
 
 def to_yaml(config: Mapping[str, Any]) -> str:

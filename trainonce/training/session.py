@@ -15,15 +15,15 @@ from torch import nn
 from trainonce import cost
 from trainonce.checkpoint import find_newest
 from trainonce.checkpoint.folder import read_checkpoint
-from trainonce.checkpoint.rotation import checkpoint_path, remove_drafts
+from trainonce.checkpoint.rotation import checkpoint_path
 from trainonce.reading import ReaderLost
-from trainonce.report.live import Moment, View
+from trainonce.report.live import Moment, View, warnings_shown
 from trainonce.training import run_folder
 from trainonce.training.evaluation import Scores
 from trainonce.training.limits import BadSetting
 from trainonce.training.processes import Processes
 from trainonce.training.records import Records
-from trainonce.training.scalars import Scalars
+from trainonce.training.scalars import Scalars, check_installed
 from trainonce.training.settings import RESUMABLE
 from trainonce.training.signals import Interrupted, StopFlag
 from trainonce.training.trainer import StepNews, Trainer
@@ -45,6 +45,7 @@ class Session:
         view: View,
         processes: Processes,
         stop: StopFlag,
+        has_scalars: bool,
     ) -> None:
         self.out = out
         self.config = config
@@ -59,13 +60,21 @@ class Session:
         self._steps_per_second = 0.0
         self._last_view = self._last_save = self._last_step = time.monotonic()
         self._cut_at: int | None = None
-        self._scalars: Scalars | None = None
-        self._records = Records(out, self._warn) if out is not None and processes.is_first else None
+        if has_scalars:
+            # On every process: none may wait for one that has ended.
+            check_installed()
+        self._records: Records | None = None
+        if out is not None and processes.is_first:
+            self._records = Records(out, self.warn, scalars=Scalars(out) if has_scalars else None)
 
     @contextmanager
     def opened(self, *, resume: bool) -> Iterator[None]:
         """The run's folder, for this run alone; refused if it holds another run, or one that `resume` was not asked for."""
         with ExitStack() as stack:
+            if self._processes.is_first:
+                stack.enter_context(warnings_shown(self._view))
+            if self._records is not None:
+                stack.callback(self._records.close)
             refusal: Exception | None = None
             if self.out is not None and self._processes.is_first:
                 try:
@@ -86,11 +95,9 @@ class Session:
             return
         found, root = None, self.out / run_folder.CHECKPOINTS
         if self._processes.is_first:
-            remove_drafts(root)
             found = find_newest(root)
             if found is not None and found.refused:
-                log.warning("a checkpoint was refused, step %d is used instead: %s", found.step, found.refused[0])
-                self._view.say(f"warning: {found.refused[0]}; going on from step {found.step}")
+                self.warn(f"a checkpoint was refused, step {found.step} is used instead: {found.refused[0]}")
         step = self._processes.from_first(-1 if found is None else found.step)
         if step >= 0:
             state = found.state if found is not None else read_checkpoint(checkpoint_path(root, step))
@@ -100,7 +107,6 @@ class Session:
             self._tell(f"going on at step {step} of {trainer.total_steps}")
         if self._records is not None:
             self._records.begin(self.history, trainer.controller_samples.tolist() if trainer.pruner is not None else [])
-            self._scalars = Scalars(self.out, step) if trainer.settings.tensorboard else None
 
     def run(self, trainer: Trainer, score: Callable[[], Scores]) -> None:
         """Train to the end; raises Interrupted after having saved, if a signal asked for it."""
@@ -131,9 +137,11 @@ class Session:
         if self._records is not None:
             self._records.finish(small, report)
             self._tell(f"finished after {self.seconds:.0f} s")
-        if self._scalars is not None:
-            self._scalars.close()
         self._processes.wait()
+
+    def warn(self, line: str) -> None:
+        """Say a line that the user should see, once for all processes."""
+        self._tell(line, level=logging.WARNING)
 
     def describe_schedule(self, trainer: Trainer) -> dict[str, Any]:
         """When the phases began, in steps."""
@@ -149,8 +157,8 @@ class Session:
         stack.enter_context(run_folder.occupied(out))
         if stage is run_folder.Stage.UNFINISHED:
             run_folder.check_same(out, self.config, may_differ=MAY_DIFFER)
-        else:
-            run_folder.write_start(out, self.config, self.environment)
+        run_folder.clear(out)
+        run_folder.write_start(out, self.config, self.environment)
         stack.enter_context(run_folder.logged(out))
 
     def _note(self, trainer: Trainer, news: StepNews) -> None:
@@ -204,8 +212,6 @@ class Session:
             log.info("%s", json.dumps({name: value for name, value in record.items() if name != "alive"}))
             if self._records is not None:
                 self._records.add(self.history)
-            if self._scalars is not None:
-                self._scalars.write(record)
         every = trainer.settings.save_epochs
         if (every and record["epoch"] % every == 0) or trainer.step >= trainer.total_steps:
             self._save(trainer)
@@ -235,13 +241,11 @@ class Session:
         advice = f"Go on with: trainonce train --resume {self.out}"
         return advice if self._save(trainer) else f"This step could not be saved: make room first. {advice}"
 
-    def _warn(self, line: str) -> None:
-        self._tell(line, level=logging.WARNING)
-
     def _tell(self, line: str, *, level: int = logging.INFO) -> None:
         if self._processes.is_first:
             log.log(level, "%s", line)
-            self._view.say(line)
+            if level < logging.WARNING:
+                self._view.say(line)
 
 
 def _describe(trainer: Trainer, scores: Scores) -> dict[str, Any]:

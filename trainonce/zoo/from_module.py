@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -14,14 +15,14 @@ from torch import nn
 
 from trainonce.channels import Example
 from trainonce.zoo.inputs import draw_image
-from trainonce.zoo.sources import Build, Source, UnknownModel, refuse_name
+from trainonce.zoo.sources import LIBRARIES, Build, Source, UnknownModel, refuse_name
 
 
 def build_model(source: str, example: Example | None, wanted: Build) -> Source:
     """What the callable returns, in eval mode, with the example that the user gave."""
     path, _, name = source.partition(":")
     with _current_directory_first():
-        found: Any = _import(path)
+        found: Any = _import(path, name)
         for part in name.split("."):
             if not hasattr(found, part):
                 raise refuse_name(source, (known for known in dir(found) if not known.startswith("_")))
@@ -50,13 +51,15 @@ def _current_directory_first() -> Iterator[None]:
         sys.path.remove(here)
 
 
-def _import(path: str) -> ModuleType:
+def _import(path: str, name: str) -> ModuleType:
     try:
         return importlib.import_module(path)
     except ModuleNotFoundError as error:
         missing = error.name or path
         if path == missing or path.startswith(f"{missing}."):
-            raise UnknownModel(f"there is no module {missing!r} here. Run from the folder that holds it, or install it.") from None
+            near = difflib.get_close_matches(path, LIBRARIES, n=1)
+            advice = f" Near to it: {near[0]}:{name}." if near else ""
+            raise UnknownModel(f"there is no module {missing!r} here. Run from the folder that holds it, or install it.{advice}") from None
         raise UnknownModel(f"module {path!r} imports {missing!r}, which is not installed. Install it, then try again.") from None
     except Exception as error:
         raise UnknownModel(f"module {path!r} can't be imported ({_in_one_line(error)}). Mend it, then try again.") from error
