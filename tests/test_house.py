@@ -182,7 +182,12 @@ def test_a_broken_budget_is_found(tmp_path: Path):
 
 
 def test_nothing_is_unpickled_or_evaluated():
-    assert {str(path): dangerous_calls(path.read_text()) for path in ROOT.rglob("*.py") if dangerous_calls(path.read_text())} == {}
+    found = {path.relative_to(ROOT): dangerous_calls(path.read_text()) for path in ROOT.rglob("*.py")}
+    exporting = found.pop(Path("deployment/exporting.py"))
+    assert {path: calls for path, calls in found.items() if calls} == {}
+    # An export reads back the bytes that it has just made, never a file.
+    assert [call.partition(": ")[2] for call in exporting] == ["torch.export.load"]
+    assert "torch.export.load(content)" in (ROOT / "deployment" / "exporting.py").read_text()
 
 
 @pytest.mark.parametrize(
