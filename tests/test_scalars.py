@@ -56,10 +56,10 @@ def test_scalars_of_a_killed_run_are_all_there_once(tmp_path: Path):
     check_scalars(tmp_path, other)
 
 
-def test_without_tensorboard_the_setting_is_refused_before_any_data_is_read(monkeypatch: pytest.MonkeyPatch):
+def test_without_tensorboard_the_setting_is_refused_before_any_data_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BadSetting, match="tensorboard is not installed"):
-        fit(make_net(), make_data(), settings=make_settings(tensorboard=True))
+        fit(make_net(), make_data(), settings=make_settings(tensorboard=True), out=tmp_path / "run")
     with pytest.raises(BadSetting, match="tensorboard is not installed"):
         check_before_data(Run(tensorboard=True, device="nowhere"))
 
@@ -124,3 +124,8 @@ def test_a_place_that_can_not_be_written_is_told_once_and_ends_nothing(tmp_path:
     assert sum("can't write into" in line for line in view.lines) == 1
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == len(result.history) == 6
     assert (tmp_path / "run" / "small" / "model.safetensors").is_file()
+
+
+def test_without_a_folder_the_setting_is_refused():
+    with pytest.raises(BadSetting, match=r"^tensorboard needs a folder to write to[^\n]*$"):
+        fit(make_net(), make_data(), settings=make_settings(tensorboard=True))
