@@ -76,6 +76,6 @@ class HessoContender(Contender):
 
 
 class PrunedEarly(HessoContender):
-    """Pruned by the time that ours decides."""
+    """Pruned between our two cuts."""
 
     PRUNED_AT = 0.3

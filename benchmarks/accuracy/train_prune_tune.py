@@ -53,7 +53,7 @@ class OneCosine(Contender):
 
 
 class PrunedEarly(OneCosine):
-    """Pruned where ours decides."""
+    """Pruned between our two cuts."""
 
     PRUNE_AT = 0.3
 
