@@ -22,8 +22,8 @@ The accuracy is that of the last epoch on the whole test set, after the cut; not
 - *FLOPs*: share of the dense model's, counted by torch; *equal FLOPs*: within 1 % of what was asked for, in every run.
 - *from scratch*: the shape that our defaults found with the same seed, weights drawn anew, trained as long.
 - *Torch-Pruning* trains for half of the epochs, prunes every layer by the same ratio as its README does, and fine-tunes for the rest under
-  the common cosine. Its other rows differ in one thing each: a cosine for each half, the second a tenth as high; pruned at 30 %, between our two
-  cuts; all layers ranked together; its regulariser (with two cosines). Compare with the best.
+  the common cosine. Its other rows differ in one thing each: a cosine for each half, the second a tenth as high; pruned at 30 %,
+  between our two cuts; all layers ranked together; its regulariser (with two cosines). Compare with the best.
 - *HESSO* prunes from 10 % to 50 % of the run, or to 30 %. It takes a share of groups; the one that gives the FLOPs is searched for
   beforehand, on the same data, at no cost to it.
 - *minutes*: of training, with {threads} thread(s) and {workers} run(s) at a time.
