@@ -19,7 +19,7 @@ from benchmarks.ddp.child import EPOCHS, KEEP_FLOPS
 from benchmarks.ddp.turns import Turn
 from benchmarks.sheet import RESULTS, ROOT, heading, ratio_table, table, write_sheet
 from benchmarks.waiting import waiting
-from trainonce.schedule import LONG_RUN_EVERY, Phase
+from trainonce.schedule import LONG_RUN_EVERY
 
 BAR = 1.05
 NUM_PROCESSES = 2
@@ -31,7 +31,7 @@ ResNet-{depth} on images of {size} x {size} (noise), {batch} per step in {proces
 {steps} steps through the whole schedule of `fit` with `keep_flops={keep}`. Both loops live in the same processes and take turns step by
 step (who goes first changes every step), each after a barrier. A step of ours is all that `fit` does from one batch to the next: forward,
 backward, exchange, the check for what is not finite, optimizer, projection, controller, records. The slower process counts. Left out on
-both sides: the first {warm_up} steps, validation, checkpoints, and the one step in which the model is cut (it is on the sheet).
+both sides: the first {warm_up} steps, validation, checkpoints, and the steps in which the model is cut (they are on the sheet).
 
 A run this short gives the controller more updates than a long one, where it is one in {every} steps of the search. *medians*: the median
 step of each phase and kind, and of the plain steps beside them, times how often it occurs; robust against disturbances. Two processes
@@ -87,13 +87,13 @@ def slower_of(processes: Sequence[Sequence[Turn]]) -> list[Turn]:
         assert all((turn.phase, turn.is_update) == (first.phase, first.is_update) for turn in turns), "the processes differ"
         longest = [max(getattr(turn, name) for turn in turns) for name in ("plain", "ours")]
         summed = [sum(getattr(turn, name) for turn in turns) for name in ("plain_cpu", "ours_cpu")]
-        merged.append(Turn(*longest, *summed, first.phase, first.is_update))
+        merged.append(Turn(*longest, *summed, first.phase, first.is_update, first.is_cut))
     return merged
 
 
 def compare(turns: Sequence[Turn]) -> dict[str, float]:
-    """Ours to plain, in several ways; the step of the cut is not a step like others."""
-    turns = [turn for turn, is_cut in zip(turns, _cuts(turns), strict=True) if not is_cut]
+    """Ours to plain, in several ways; the step of a cut is not a step like others."""
+    turns = [turn for turn in turns if not turn.is_cut]
     plain = _by_medians(turns, lambda turn: turn.plain)
     ours = _by_medians(turns, lambda turn: turn.ours)
     return {
@@ -102,12 +102,6 @@ def compare(turns: Sequence[Turn]) -> dict[str, float]:
         f"time, medians, one controller update in {LONG_RUN_EVERY} steps": (ours - _update_seconds_beyond(turns)) / plain,
         "CPU seconds of both processes, sum of all steps": sum(turn.ours_cpu for turn in turns) / sum(turn.plain_cpu for turn in turns),
     }
-
-
-def _cuts(turns: Sequence[Turn]) -> list[bool]:
-    """Whether the model was cut in a step: the phase of the next one is the first that is small."""
-    phases = [turn.phase for turn in turns]
-    return [before != Phase.SMALL and after == Phase.SMALL for before, after in zip(phases, [*phases[1:], None], strict=True)]
 
 
 def _by_medians(turns: Sequence[Turn], seconds: Callable[[Turn], float]) -> float:
@@ -119,8 +113,12 @@ def _by_medians(turns: Sequence[Turn], seconds: Callable[[Turn], float]) -> floa
 
 
 def _update_seconds_beyond(turns: Sequence[Turn]) -> float:
-    """What the updates cost that a long run would not have made."""
-    searching = [turn for turn in turns if turn.phase == Phase.SEARCH]
+    """What the updates cost that a long run would not have made, before and after the first cut."""
+    phases = {turn.phase for turn in turns if turn.is_update}
+    return sum(_update_seconds_beyond_in([turn for turn in turns if turn.phase == phase]) for phase in phases)
+
+
+def _update_seconds_beyond_in(searching: Sequence[Turn]) -> float:
     updates, others = ([turn for turn in searching if turn.is_update is kind] for kind in (True, False))
     if not updates or not others:
         return 0.0
@@ -144,8 +142,7 @@ def _sheet(args: argparse.Namespace, threads: int, found: dict[str, list[Turn]],
     )
     rows: list[Sequence[Any]] = []
     for name, turns in found.items():
-        is_cut = _cuts(turns)
-        kinds = [("the cut" if cut else turn.phase, turn.is_update) for turn, cut in zip(turns, is_cut, strict=True)]
+        kinds = [("a cut" if turn.is_cut else turn.phase, turn.is_update) for turn in turns]
         for kind in dict.fromkeys(kinds):
             of_kind = [turn for turn, its_kind in zip(turns, kinds, strict=True) if its_kind == kind]
             plain, ours = median(turn.plain for turn in of_kind), median(turn.ours for turn in of_kind)

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.loops import Batch
 from trainonce.pruner import Pruner
+from trainonce.schedule import Phase
 from trainonce.training import Settings
 from trainonce.training.optimizers import OPTIMIZERS
 
@@ -32,6 +33,9 @@ class Turn:
     phase: str
     is_update: bool
     """Whether the controller learned in this step."""
+
+    is_cut: bool = False
+    """Whether the model was cut in this step."""
 
 
 @dataclass(slots=True)
@@ -78,14 +82,22 @@ class TurnSamples:
             batch = self._batch(samples)
             goes_first = len(self.turns) % 2 == 0
             plain = self._time(lambda: self.plain.step(batch)) if goes_first else (0.0, 0.0)  # noqa: B023 - called at once
-            phase, updates = str(self.find_pruner().phase.value), self.num_updates
+            phase, updates, cuts = self._phase(), self.num_updates, self._num_cuts()
             dist.barrier()
             cpu, start = time.process_time(), time.perf_counter()
             yield batch
             ours = time.perf_counter() - start, time.process_time() - cpu
             if not goes_first:
                 plain = self._time(lambda: self.plain.step(batch))  # noqa: B023 - called at once
-            self.turns.append(Turn(plain[0], ours[0], plain[1], ours[1], phase, self.num_updates > updates))
+            is_update, is_cut = self.num_updates > updates, self._num_cuts() > cuts
+            self.turns.append(Turn(plain[0], ours[0], plain[1], ours[1], phase, is_update, is_cut))
+
+    def _phase(self) -> str:
+        phase = self.find_pruner().phase
+        return f"{phase.value}, after the first cut" if phase != Phase.SMALL and self._num_cuts() else str(phase.value)
+
+    def _num_cuts(self) -> int:
+        return len(self.find_pruner().cuts)
 
     def _batch(self, samples: Tensor) -> Batch:
         stored = samples % len(self.images)
