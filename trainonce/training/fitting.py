@@ -55,8 +55,6 @@ def fit(
     if not isinstance(model, nn.Module):
         raise BadSetting(f"model must be an nn.Module, got {type(model).__name__}.")
     settings = with_changes(settings or Settings(), keep_flops=keep_flops, keep_params=keep_params, epochs=epochs)
-    if settings.tensorboard and out is None:
-        raise BadSetting("tensorboard needs a folder to write to. Give out, or leave the setting out.")
     train, validation = split_data(data)
     model = unwrapped_model(model)
     device = choose_device(settings.device)

@@ -28,6 +28,12 @@ def check_installed() -> None:
         raise BadSetting("tensorboard is not installed. Install it with pip install tensorboard, or leave the setting out.")
 
 
+def check_place(out: Path | None) -> None:
+    """Raise BadSetting if the run has no folder."""
+    if out is None:
+        raise BadSetting("tensorboard needs a folder to write to. Give out, or leave the setting out.")
+
+
 class Scalars:
     """An event file of its own in the run's folder; those that were there before are hidden, because it begins with the first epoch."""
 

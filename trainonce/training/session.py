@@ -23,7 +23,7 @@ from trainonce.training.evaluation import Scores
 from trainonce.training.limits import BadSetting
 from trainonce.training.processes import Processes
 from trainonce.training.records import Records
-from trainonce.training.scalars import Scalars, check_installed
+from trainonce.training.scalars import Scalars, check_installed, check_place
 from trainonce.training.settings import RESUMABLE
 from trainonce.training.signals import Interrupted, StopFlag
 from trainonce.training.trainer import StepNews, Trainer
@@ -63,6 +63,7 @@ class Session:
         if has_scalars:
             # On every process: none may wait for one that has ended.
             check_installed()
+            check_place(out)
         self._records: Records | None = None
         if out is not None and processes.is_first:
             self._records = Records(out, self.warn, scalars=Scalars(out) if has_scalars else None)
