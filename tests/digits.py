@@ -97,3 +97,14 @@ def train(
         cut = pruner.step(lambda: F.cross_entropy(model(held_images), held_labels))  # noqa: B023 - called inside step
         if after is not None:
             after(step, cut)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two states, of tensors in dicts and lists, are equal bit for bit."""
+    if isinstance(left, Tensor):
+        return isinstance(right, Tensor) and torch.equal(left, right)
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return left == right

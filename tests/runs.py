@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainonce.report.live import Moment
 from trainonce.training import Settings
 
 NUM_SAMPLES, NUM_CLASSES = 64, 4
@@ -82,3 +83,17 @@ class Counter:
             if self.calls in self.at:
                 return self.act(value)
         return value
+
+
+class Listener:
+    """A view that keeps what was said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def show(self, moment: Moment) -> None: ...
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+    def close(self) -> None: ...

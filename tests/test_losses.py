@@ -15,12 +15,11 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 import trainonce
 from disks import fill, mounted
-from runs import Counter, Net, make_data, make_net, make_settings, same_weights
+from runs import Counter, Listener, Net, make_data, make_net, make_settings, same_weights
 from trainonce import reading
 from trainonce.checkpoint import find_newest, folder
 from trainonce.data.catalogue import BadData, DataOptions, open_data
 from trainonce.reading import ReaderLost, read_batches
-from trainonce.report.live import Moment
 from trainonce.report.writing import read_report
 from trainonce.training import Interrupted, fit, outcome
 from trainonce.training.samples import as_samples
@@ -117,20 +116,6 @@ def test_what_a_reading_process_finds_wrong_arrives_in_one_line(tmp_path: Path):
     assert "Traceback" not in str(caught.value)
 
 
-class Lines:
-    """A view that keeps what was said."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def show(self, moment: Moment) -> None: ...
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
-
-    def close(self) -> None: ...
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of eight megabytes: room for three checkpoints of the small run, and little more."""
@@ -152,7 +137,7 @@ def test_a_full_disk_is_told_once_and_the_last_checkpoint_stays(
 
     # Four steps are an epoch, and the controller's losses are counted with theirs: the first checkpoint is there, later ones find no room.
     calls = Counter({8, 20} if is_freed else {8}, fill_then_free)
-    view = Lines()
+    view = Listener()
     if is_freed:
         result = fit(make_net(), make_data(), settings=settings, loss=calls, out=out, view=view)
         assert [line for line in view.lines if "room again" in line]
@@ -184,7 +169,7 @@ def test_a_signal_on_a_full_disk_says_what_is_not_saved(tmp_path: Path, monkeypa
         os.kill(os.getpid(), signal.SIGTERM)
         return value
 
-    view = Lines()
+    view = Listener()
     with pytest.raises(Interrupted, match=r"could not be saved: make room first\. Go on with"):
         fit(make_net(), make_data(), settings=make_settings(), loss=Counter({7}, interrupt), out=tmp_path / "run", view=view)
     assert sum("No space left" in line for line in view.lines) == 1

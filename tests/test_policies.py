@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import trainonce
+from digits import same
 from graphs.necks import ConvNormRelu
 from trainonce.budget import Budget
 from trainonce.policies import (
@@ -288,14 +289,6 @@ def linear_loss(search: Search, seed: int = 0) -> tuple[Tensor, Callable[[Tensor
 def network_state(policy: Controller) -> dict[str, Any]:
     state = copy.deepcopy(policy.state_dict())
     return {"network": state["network"], "moments": state["moments"]}
-
-
-def same(left: Any, right: Any) -> bool:
-    if isinstance(left, Tensor):
-        return torch.equal(left, right)
-    if isinstance(left, dict):
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
-    return left == right
 
 
 @every_controller

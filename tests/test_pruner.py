@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import trainonce
-from digits import accuracy, attached, batch, convolutional, perceptron, predictions, train
+from digits import accuracy, attached, batch, convolutional, perceptron, predictions, same, train
 from graphs.subjects import count_macs, count_parameters
 from trainonce import PrunerError, Schedule, ShortRun, Strength, UnreachableBudget, policies
 from trainonce.policies import Policy
@@ -54,16 +54,6 @@ def quiet_run(model: nn.Module, optimizer: Any, total_steps: int = 60, **setting
 
 def portrait(model: nn.Module, pruner: trainonce.Pruner) -> dict[str, Any]:
     return {"model": copy.deepcopy(model.state_dict()), "pruner": copy.deepcopy(pruner.state_dict())}
-
-
-def same(left: Any, right: Any) -> bool:
-    if isinstance(left, Tensor):
-        return isinstance(right, Tensor) and torch.equal(left, right)
-    if isinstance(left, dict):
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
-    if isinstance(left, list):
-        return len(left) == len(right) and all(map(same, left, right))
-    return left == right
 
 
 @pytest.mark.parametrize("budget", ["keep_flops", "keep_params"])
@@ -163,7 +153,7 @@ def test_every_policy_meets_the_budget_without_loss(name: str):
     train(model, optimizer, pruner, steps=range(130), size=16)
     before = predictions(model)
     pruner.finish()
-    # One channel of so narrow a net is up to 3 % of it.
+    # One channel of so narrow a net is up to 2 % of it, and the second cut has to take what the first has left.
     assert 0.42 <= count_macs(model, image) / total <= 0.45
     assert torch.equal(predictions(model).argmax(dim=1), before.argmax(dim=1))
 

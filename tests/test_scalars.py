@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from disks import fill, mounted
-from runs import Counter, make_data, make_net, make_settings, same_weights
+from runs import Counter, Listener, make_data, make_net, make_settings, same_weights
 from trainonce.recipes.run import Run, check_before_data
-from trainonce.report.live import Moment
 from trainonce.training import fit, outcome
 from trainonce.training.limits import BadSetting
 from trainonce.training.scalars import Scalars
@@ -64,20 +63,6 @@ def test_without_tensorboard_the_setting_is_refused_before_any_data_is_read(tmp_
         check_before_data(Run(tensorboard=True, device="nowhere"))
 
 
-class Lines:
-    """A view that keeps what was said."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def show(self, moment: Moment) -> None: ...
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
-
-    def close(self) -> None: ...
-
-
 @pytest.mark.parametrize("is_freed", [True, False])
 def test_a_disk_that_fills_up_leaves_whole_events(tmp_path: Path, is_freed: bool):
     history = make_history(500)
@@ -97,7 +82,7 @@ def test_a_disk_that_fills_up_leaves_whole_events(tmp_path: Path, is_freed: bool
 def test_a_disk_that_is_full_from_the_first_epoch_on_is_told_once_and_shows_all_in_the_end(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ):
-    settings, view = make_settings(epochs=8, tensorboard=True), Lines()
+    settings, view = make_settings(epochs=8, tensorboard=True), Listener()
     whole = fit(make_net(), make_data(), settings=make_settings(epochs=8))
     with mounted(tmp_path / "disk") as disk:
         ballast = disk / "ballast"
@@ -119,7 +104,7 @@ def test_a_place_that_can_not_be_written_is_told_once_and_ends_nothing(tmp_path:
         (tmp_path / "run" / "tensorboard").write_text("a file where a folder should be")
         return value
 
-    view, settings = Lines(), make_settings(tensorboard=True)
+    view, settings = Listener(), make_settings(tensorboard=True)
     result = fit(make_net(), make_data(), settings=settings, loss=Counter({1}, spoil), out=tmp_path / "run", view=view)
     assert sum("can't write into" in line for line in view.lines) == 1
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == len(result.history) == 6
