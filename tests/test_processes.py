@@ -7,7 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from safetensors.torch import load_file
 
 from runs import make_data
 from trainonce.checkpoint import find_newest
+from trainonce.training import processes
 
 # Whole trainings in other processes: on a busy machine they take minutes, and a hang is still told from that.
 PATIENCE = 600
@@ -173,3 +176,32 @@ def test_another_process_may_not_write_into_the_folder(tmp_path: Path):
     process.communicate(timeout=PATIENCE)
     assert intruder.returncode != 0
     assert f"in use by process {process.pid}" in said
+
+
+def test_processes_part_only_after_the_backend_let_go_of_their_tensors(monkeypatch):
+    # A thread that drops a tensor while Python ends aborts the process; DistributedDataParallel never ends those threads.
+    monkeypatch.setattr(processes.dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(processes.dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(processes.dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(processes.dist, "get_backend", lambda: "gloo")
+    lent: list[weakref.ref[torch.Tensor]] = []
+    threads: list[threading.Thread] = []
+
+    def exchange(tensor: torch.Tensor, **_: object) -> None:
+        held = [tensor]
+        lent.append(weakref.ref(tensor))
+        threads.append(threading.Thread(target=lambda: (time.sleep(0.3), held.clear())))
+        threads[-1].start()
+
+    monkeypatch.setattr(processes.dist, "all_reduce", exchange)
+    monkeypatch.setattr(processes.dist, "broadcast", exchange)
+    with processes.joined(torch.device("cpu")) as together:
+        together.wait()
+        assert together.summed([1.0]) == [1.0]
+        assert together.from_first(3) == 3
+        together.agree_on_weights(torch.nn.BatchNorm1d(2))
+        assert len(lent) == 8
+        assert any(loan() is not None for loan in lent)
+    assert all(loan() is None for loan in lent)
+    for thread in threads:
+        thread.join()

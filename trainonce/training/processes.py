@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +32,7 @@ class Processes:
         """For each flag, whether it is set on any process; all processes get the same answer."""
         if self.world_size == 1:
             return flags
-        shared = torch.tensor([float(flag) for flag in flags], device=_exchange_device())
+        shared = _lent(torch.tensor([float(flag) for flag in flags], device=_exchange_device()))
         dist.all_reduce(shared, op=dist.ReduceOp.MAX)
         return [bool(flag) for flag in shared.tolist()]
 
@@ -38,7 +40,7 @@ class Processes:
         """Each number added over all processes."""
         if self.world_size == 1:
             return numbers
-        shared = torch.tensor(numbers, dtype=torch.double, device=_exchange_device())
+        shared = _lent(torch.tensor(numbers, dtype=torch.double, device=_exchange_device()))
         dist.all_reduce(shared)
         return shared.tolist()
 
@@ -46,7 +48,7 @@ class Processes:
         """The number that the first process has."""
         if self.world_size == 1:
             return number
-        shared = torch.tensor([number], dtype=torch.long, device=_exchange_device())
+        shared = _lent(torch.tensor([number], dtype=torch.long, device=_exchange_device()))
         dist.broadcast(shared, src=0)
         return int(shared)
 
@@ -59,14 +61,14 @@ class Processes:
         """Give all processes the parameters and buffers of the first."""
         if self.world_size > 1:
             for parameter in model.parameters():
-                dist.broadcast(parameter.data, src=0)
+                dist.broadcast(_lent(parameter.detach()), src=0)
         self.agree_on_buffers(model)
 
     def agree_on_buffers(self, model: nn.Module) -> None:
         """Give all processes the buffers of the first, as the next forward pass of DistributedDataParallel would."""
         if self.world_size > 1:
             for buffer in model.buffers():
-                dist.broadcast(buffer, src=0)
+                dist.broadcast(_lent(buffer.detach()), src=0)
 
 
 @contextmanager
@@ -74,6 +76,7 @@ def joined(device: torch.device) -> Iterator[Processes]:
     """The processes that torchrun started, joined for as long as this lasts; this one alone if there was no torchrun."""
     if dist.is_available() and dist.is_initialized():
         yield Processes(dist.get_rank(), dist.get_world_size())
+        _take_back()
         return
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         yield Processes()
@@ -81,6 +84,7 @@ def joined(device: torch.device) -> Iterator[Processes]:
     _join("nccl" if device.type == "cuda" else "gloo")
     try:
         yield Processes(dist.get_rank(), dist.get_world_size())
+        _take_back()
     finally:
         dist.destroy_process_group()
 
@@ -91,6 +95,26 @@ def _join(backend: str) -> None:
     # addresses of the dead.
     room = dist.PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)  # type: ignore[attr-defined]
     dist.init_process_group(backend, store=room, rank=rank, world_size=world_size)
+
+
+# What the backend's threads were given, weakly. DistributedDataParallel keeps those threads alive for ever, and a thread that lets
+# go of its tensor while Python ends takes the whole process down with it (SIGABRT, after the work is done).
+_LENT: list[weakref.ref[Tensor]] = []
+_LONGEST_LOAN_SECONDS = 10.0
+
+
+def _lent(tensor: Tensor) -> Tensor:
+    _LENT[:] = [loan for loan in _LENT if loan() is not None]
+    _LENT.append(weakref.ref(tensor))
+    return tensor
+
+
+def _take_back() -> None:
+    """Wait until the backend's threads hold nothing of ours any more."""
+    until = time.monotonic() + _LONGEST_LOAN_SECONDS
+    while any(loan() is not None for loan in _LENT) and time.monotonic() < until:
+        time.sleep(0.001)
+    _LENT.clear()
 
 
 def choose_device(name: str) -> torch.device:
