@@ -1,10 +1,10 @@
-"""The figures of the README: takes its section Figures, gives for each row the cell of a committed table that it is to agree with.
+"""The figures of README and docs/evidence.md: takes their tables, gives for each row the cell of a committed table it is to agree with.
 
-`python -m benchmarks.figures` writes the cells into the README again, after a table was printed anew. A row is
+`python -m benchmarks.figures` writes the cells into both pages again, after a table was printed anew. A row is
 
     | what it is | figure | [table](benchmarks/results/TABLE.md) `row` `column` |
 
-with the heading of a section in front of the row, in the same way, where the page has several tables alike. The figure is the cell up
+with the heading of a section in front of the row, in the same way, where the table's page has several alike. The figure is the cell up
 to its first semicolon.
 """
 
@@ -19,12 +19,17 @@ from benchmarks.sheet import ROOT
 
 README = ROOT / "README.md"
 HEADING = "## Figures"
+"""Of the section of the README that is all figures."""
+
+EVIDENCE = ROOT / "docs" / "evidence.md"
+"""All of its tables are figures."""
+
 _ROW = re.compile(r"^\| (?P<words>[^|]+) \| (?P<value>[^|]+) \| \[[^\]]+\]\((?P<page>[^)]+)\) (?P<place>`[^|]+`) \|$")
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One row of the README."""
+    """One row."""
 
     words: str
     value: str
@@ -34,8 +39,10 @@ class Figure:
 
 
 def section(text: str) -> list[str]:
-    """The lines under the heading, to the next one."""
+    """The lines under the heading, to the next one; all of a page that hasn't got it."""
     lines = text.splitlines()
+    if HEADING not in lines:
+        return lines
     first = lines.index(HEADING) + 1
     last = next((number for number in range(first, len(lines)) if lines[number].startswith("#")), len(lines))
     return lines[first:last]
@@ -44,16 +51,25 @@ def section(text: str) -> list[str]:
 def read_figures(text: str) -> list[Figure]:
     """All rows that name a cell; any other row of a table is refused."""
     found = []
-    for line in [line for line in section(text) if line.startswith("|")][2:]:
+    for line in _rows(section(text)):
         if (match := _ROW.match(line)) is None:
             raise ValueError(f"this row names no cell: {line}. Write [table](page) `row` `column` at its end.")
         found.append(Figure(match["words"], match["value"], match["page"], tuple(re.findall(r"`([^`]+)`", match["place"]))))
     return found
 
 
-def look_up(figure: Figure, root: Path = ROOT) -> str:
-    """The cell that a figure is to agree with."""
-    page = root / figure.page
+def _rows(lines: list[str]) -> Iterator[str]:
+    """The rows of all tables, without their headers."""
+    for number, line in enumerate(lines):
+        is_rule = line.startswith("|-")
+        is_header = number + 1 < len(lines) and lines[number + 1].startswith("|-")
+        if line.startswith("|") and not is_rule and not is_header:
+            yield line
+
+
+def look_up(figure: Figure, folder: Path = ROOT) -> str:
+    """The cell that a figure is to agree with; `folder` is that of the page which shows the figure."""
+    page = folder / figure.page
     if not page.exists():
         raise ValueError(f"{figure.words}: there is no {figure.page}. Only what a committed table says may be shown.")
     *heading, row, column = figure.place
@@ -80,19 +96,20 @@ def _cells(page: str, row: str, column: str) -> Iterator[tuple[str, str]]:
             yield heading, cells[header.index(column)]
 
 
-def refreshed(text: str, root: Path = ROOT) -> str:
-    """The README with every figure as its table has it now."""
+def refreshed(text: str, folder: Path = ROOT) -> str:
+    """The page with every figure as its table has it now."""
     for figure in read_figures(text):
         place = " ".join(f"`{name}`" for name in figure.place)
         before, _, after = text.partition(f"| {figure.words} | {figure.value} | ")
         assert f"({figure.page}) {place} |" in after.partition("\n")[0], f"{figure.words}: two rows have the same words"
-        text = f"{before}| {figure.words} | {look_up(figure, root)} | {after}"
+        text = f"{before}| {figure.words} | {look_up(figure, folder)} | {after}"
     return text
 
 
 def main() -> None:
-    """Write the README again."""
-    README.write_text(refreshed(README.read_text(encoding="utf-8")), encoding="utf-8")
+    """Write both pages again."""
+    for page in (README, EVIDENCE):
+        page.write_text(refreshed(page.read_text(encoding="utf-8"), page.parent), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Needs torch alone, so that it also counts in the environment of a peer; `coverag
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +15,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 def count_image_macs(model: nn.Module, images: Tensor) -> int:
     """The multiply-adds of one call in eval mode; the model is left alone."""
-    bare = _on_meta(model).eval()
+    bare = on_meta(model).eval()
+    return count_macs_of(lambda: bare(images.to("meta")))
+
+
+def count_macs_of(call: Callable[[], object]) -> int:
+    """The multiply-adds of whatever is called."""
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        bare(images.to("meta"))
+        call()
     flops = counter.get_total_flops()
     assert flops % 2 == 0, "torch counts a multiply-add as two"
     return flops // 2
@@ -27,7 +33,7 @@ def count_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def _on_meta(model: nn.Module) -> nn.Module:
+def on_meta(model: nn.Module) -> nn.Module:
     """A copy without memory: its tensors are put into the copier's memory of things already copied."""
     copied: dict[int, Tensor] = {}
     for parameter in model.parameters():

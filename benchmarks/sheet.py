@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,12 +21,17 @@ CACHE = Path(__file__).parent / ".cache"
 _PLACES = {"--data": "PATH", "--out": None, "--hesso-python": None}
 """Options whose value is a place on one machine: said by a word, or left out."""
 
+_LEFT_OUT = ("--table-only",)
+"""Prints again what is there; the command that makes it has no such word."""
+
 
 def spoken_command(words: Sequence[str] | None = None) -> str:
     """The command that is being run, as anyone could run it."""
     spoken, left = ["python -m benchmarks"], list(sys.argv[1:] if words is None else words)
     while left:
         option, equals, _ = (word := left.pop(0)).partition("=")
+        if option in _LEFT_OUT:
+            continue
         if option not in _PLACES:
             spoken.append(word)
             continue
@@ -43,6 +49,19 @@ def heading(*, seeds: str, packages: Sequence[str] = ("torch",), remark: str = "
     machine = f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
     lines = [f"    {spoken_command()}", "", f"{today}; {versions}; Python {platform.python_version()}; {machine}; {seeds}."]
     return [*lines, "", remark] if remark else lines
+
+
+def heading_of_runs(results: Sequence[Mapping[str, Any]], *, seeds: str) -> list[str]:
+    """The same where the runs were made before, maybe elsewhere: what they themselves say."""
+    found: dict[str, set[str]] = {}
+    for result in results:
+        for package, number in result["versions"].items():
+            found.setdefault(package, set()).update({number} - {"missing"})
+    versions = ", ".join(f"{package} {' and '.join(sorted(numbers))}" for package, numbers in sorted(found.items()) if numbers)
+    days = sorted({result["date"] for result in results}) or ["no run yet"]
+    threads = " or ".join(str(number) for number in sorted({result["threads"] for result in results}))
+    said = [" to ".join(dict.fromkeys((days[0], days[-1]))), versions, f"{platform.machine()}, {threads} thread(s) a run", seeds]
+    return [f"    {spoken_command()}", "", "; ".join(part for part in said if part) + "."]
 
 
 def version_of(package: str) -> str:

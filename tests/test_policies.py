@@ -94,9 +94,8 @@ def test_filter_norm_is_the_norm_relative_to_its_layer(order: int):
     model = net()
     search = search_in(model)
     scores = by_group(search, started(FilterNorm(order), search).scores())
-    writers = {"0.0": (model[0][0].weight, model[0][1].weight, model[0][1].bias), "4": (model[4].weight, model[4].bias)}
-    for name, tensors in writers.items():
-        norms = torch.cat([tensor.detach().reshape(len(tensor), -1) for tensor in tensors], dim=1).norm(p=order, dim=1)
+    for name, filters in {"0.0": model[0][0].weight, "4": model[4].weight}.items():
+        norms = filters.detach().flatten(1).norm(p=order, dim=1)
         assert torch.allclose(scores[name], (norms / norms.mean()).double(), rtol=1e-5)
 
 
@@ -181,18 +180,19 @@ def test_taylor_drops_the_unit_that_the_loss_does_not_feel():
     assert int((scores["0.0"] > 0).sum()) == 11
 
 
-def test_taylor_is_the_squared_sum_of_gradient_times_weight():
+@pytest.mark.parametrize("per_layer", [False, True])
+def test_taylor_is_the_squared_sum_of_gradient_times_weight(per_layer: bool):
     model = net()
     search = search_in(model)
-    policy = started(Taylor(), search)
-    total = torch.zeros(20, dtype=torch.double)
+    policy = started(Taylor(per_layer=per_layer), search)
+    average = torch.zeros(20, dtype=torch.double)
     for seed in range(3):
         model.zero_grad()
         F.cross_entropy(model(IMAGES * (seed + 1)), LABELS).backward()
         policy.observe()
         product = (model[4].weight * model[4].weight.grad).sum(dim=1) + model[4].bias * model[4].bias.grad
-        total += product.detach().double().square()
-    assert torch.allclose(by_group(search, policy.scores())["4"], total / total.mean(), rtol=1e-4)
+        average = 0.99 * average + 0.01 * product.detach().double().square()
+    assert torch.allclose(by_group(search, policy.scores())["4"], average / average.mean() if per_layer else average, rtol=1e-4)
 
 
 def test_random_choice_is_the_seeds():

@@ -25,11 +25,17 @@ class Entry:
     """Another contender that has to be run first."""
 
     is_peer: bool = False
+    is_extra: bool = False
+    """Run only when asked for by name."""
+
     package: str = "accuracy"
     """Where the module is, and the `child` that runs it."""
 
     settings: str = ""
     """What decides, besides the code, what it does."""
+
+    policy_files: tuple[str, ...] = ()
+    """What it uses of `trainonce/policies/` besides the controllers."""
 
     def load(self) -> type[Contender]:
         """Import its class."""
@@ -39,29 +45,41 @@ class Entry:
 CONTENDERS = {
     "dense": Entry("dense", "contender", "Contender", prunes=False),
     "ours": Entry("ours, defaults", "ours", "Ours"),
-    "scratch": Entry("the shape that ours found, from scratch", "ours", "FromScratch", needs="ours"),
+    "scratch": Entry("the shape that ours found, from scratch", "from_scratch", "FromScratch", needs="ours"),
     "paper": Entry("ours, the paper's constants", "ours", "PaperConstants"),
-    "paper_strength": Entry("ours, the paper's constant lambda only", "ours", "PaperStrength"),
-    "paper_phases": Entry("ours, the paper's phases only", "ours", "PaperPhases"),
-    "paper_controller": Entry("ours, the paper's controller only", "ours", "PaperController"),
-    "taylor_prior": Entry("ours, controller on a Taylor prior", "ours", "TaylorPrior"),
-    "free_logits": Entry("ours, one free logit per unit", "ours", "PlainController"),
-    "oto": Entry("policy OTO (all penalised, half-space)", "ours", "WithOto"),
-    "otov2": Entry("policy OTOv2 (static salience, half-space)", "ours", "WithOtoV2"),
-    "gradual": Entry("policy gradual (HESSO-like)", "ours", "WithGradual"),
-    "filter_norm": Entry("policy filter norm L2", "ours", "WithFilterNorm"),
-    "norm_scale": Entry("policy batch-norm scale (slimming)", "ours", "WithNormScale"),
-    "fpgm": Entry("policy geometric median (FPGM)", "ours", "WithGeometricMedian"),
-    "taylor": Entry("policy Taylor", "ours", "WithTaylor"),
-    "random": Entry("policy random", "ours", "WithRandom"),
-    "uniform": Entry("policy uniform", "ours", "WithUniform"),
+    "paper_strength": Entry("ours, the paper's constant lambda only", "ours", "PaperStrength", is_extra=True),
+    "paper_phases": Entry("ours, the paper's phases only", "ours", "PaperPhases", is_extra=True),
+    "paper_controller": Entry("ours, the paper's controller only", "ours", "PaperController", is_extra=True),
+    "taylor_prior": Entry("ours, controller on a Taylor prior", "ours", "TaylorPrior", policy_files=("taylor", "relative"), is_extra=True),
+    "free_logits": Entry("ours, one free logit per unit", "ours", "PlainController", is_extra=True),
+    "oto": Entry("policy OTO (all penalised, half-space)", "other_policies", "WithOto", policy_files=("oto", "norms", "relative")),
+    "otov2": Entry("policy OTOv2 (static salience, half-space)", "other_policies", "WithOtoV2", policy_files=("oto", "norms", "relative")),
+    "gradual": Entry(
+        "policy gradual (HESSO-like)", "other_policies", "WithGradual", policy_files=("oto", "norms", "relative"), is_extra=True
+    ),
+    "filter_norm": Entry("policy filter norm L2", "other_policies", "WithFilterNorm", policy_files=("norms", "relative")),
+    "norm_scale": Entry(
+        "policy batch-norm scale (slimming)", "other_policies", "WithNormScale", policy_files=("norms", "relative"), is_extra=True
+    ),
+    "fpgm": Entry("policy geometric median (FPGM)", "other_policies", "WithGeometricMedian", policy_files=("geometric_median", "relative")),
+    "taylor": Entry("policy Taylor, layers ranked together", "other_policies", "WithTaylor", policy_files=("taylor", "relative")),
+    "random": Entry("policy random", "other_policies", "WithRandom", policy_files=("random_choice",)),
+    "uniform": Entry("policy uniform", "other_policies", "WithUniform", policy_files=("norms", "relative"), is_extra=True),
     "torch_pruning": Entry("Torch-Pruning: train, prune, fine-tune, one cosine", "train_prune_tune", "OneCosine", is_peer=True),
-    "torch_pruning_early": Entry("Torch-Pruning: the same, pruned at 30 %", "train_prune_tune", "PrunedEarly", is_peer=True),
-    "torch_pruning_global": Entry("Torch-Pruning: the same, layers ranked together", "train_prune_tune", "RankedTogether", is_peer=True),
-    "torch_pruning_two": Entry("Torch-Pruning: train, prune, fine-tune, two cosines", "train_prune_tune", "TwoCosines", is_peer=True),
-    "torch_pruning_sparse": Entry("Torch-Pruning: group sparsity, prune, fine-tune", "train_prune_tune", "GroupSparsity", is_peer=True),
+    "torch_pruning_early": Entry("Torch-Pruning: the same, pruned at 30 %", "train_prune_tune", "PrunedEarly", is_peer=True, is_extra=True),
+    "torch_pruning_global": Entry(
+        "Torch-Pruning: the same, layers ranked together", "train_prune_tune", "RankedTogether", is_peer=True, is_extra=True
+    ),
+    "torch_pruning_two": Entry(
+        "Torch-Pruning: train, prune, fine-tune, two cosines", "train_prune_tune", "TwoCosines", is_peer=True, is_extra=True
+    ),
+    "torch_pruning_sparse": Entry(
+        "Torch-Pruning: group sparsity, prune, fine-tune", "train_prune_tune", "GroupSparsity", is_peer=True, is_extra=True
+    ),
     "hesso": Entry("only_train_once: HESSO", "hesso", "HessoContender", needs_peer_python=True, is_peer=True),
-    "hesso_early": Entry("only_train_once: HESSO, pruned by 30 %", "hesso", "PrunedEarly", needs_peer_python=True, is_peer=True),
+    "hesso_slow": Entry(
+        "only_train_once: HESSO, pruned until 50 %", "hesso", "PrunedSlowly", needs_peer_python=True, is_peer=True, is_extra=True
+    ),
 }
 
 

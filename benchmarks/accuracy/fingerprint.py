@@ -12,23 +12,35 @@ from pathlib import Path
 from benchmarks.accuracy.contenders import CONTENDERS
 from benchmarks.sheet import ROOT
 
-_HARNESS = ("resnet.py", "recipe.py", "images.py", "accuracy/child.py", "accuracy/contender.py")
-_ALSO = {"train_prune_tune": ("torchpruning.py",), "hesso": ("hesso.py",), "studied": ("accuracy/ours.py",)}
-_USES_LIBRARY = {"ours", "studied"}
-_LIBRARY = (
-    *("attachment", "budget", "cost", "gates", "lastwriters", "policies", "projection", "proximal"),
-    *("pruner", "pulling", "schedule", "shrinking", "succession", "units"),
-)
+_HARNESS = ("resnet.py", "recipe.py", "images.py", "flops.py", "accuracy/child.py", "accuracy/contender.py")
+_ALSO = {
+    "train_prune_tune": ("torchpruning.py",),
+    "hesso": ("hesso.py",),
+    "other_policies": ("accuracy/ours.py",),
+    "studied": ("accuracy/ours.py", "studies/adamw.py", "studies/never_back.py"),
+}
+_USES_CUT = ("channels", "inspection", "plan", "surgery")
+_USES_LIBRARY = {
+    "from_scratch": _USES_CUT,
+    **dict.fromkeys(
+        ("ours", "other_policies", "studied"),
+        (
+            *_USES_CUT,
+            *("attachment", "budget", "cost", "distributed", "gates", "lastwriters", "projection", "proximal"),
+            *("pruner", "pulling", "schedule", "shrinking", "succession", "units", "policies/policy", "policies/controller"),
+        ),
+    ),
+}
+"""How channels are found does not matter here: the groups of these ResNets are what they are."""
 
 
 def fingerprint(contender: str) -> str:
     """Equal as long as the contender's code is; the others' may change."""
     entry = CONTENDERS[contender]
     own = (f"{entry.package}/{entry.module}.py", *_ALSO.get(entry.module, ()))
+    library = (*_USES_LIBRARY.get(entry.module, ()), *(f"policies/{name}" for name in entry.policy_files))
     files = [ROOT / "benchmarks" / name for name in (*_HARNESS, *own)]
-    if entry.module in _USES_LIBRARY:
-        # How channels are found does not matter here: the groups of these ResNets are what they are.
-        files += [path for name in _LIBRARY for path in _sources(ROOT / "trainonce" / name)]
+    files += [path for name in library for path in _sources(ROOT / "trainonce" / name)]
     digest = hashlib.sha256(entry.settings.encode())
     for path in dict.fromkeys(files):
         digest.update(path.name.encode() + _meaning(path.read_text(encoding="utf-8")).encode())

@@ -52,7 +52,7 @@ class HessoContender(Contender):
         """A step; the first after the pruning looks at the FLOPs."""
         if number == round(self.PRUNED_AT * self.total_steps) + 2 and self.tries < MOST_TRIES:
             found = self._share_now()
-            if abs(found - self.configuration.keep_flops) > WITHIN:
+            if abs(found / self.configuration.keep_flops - 1) > WITHIN:
                 self._correct(found)
                 raise WrongShare(found)
         return super().step(number, batch, draw_held)
@@ -75,7 +75,7 @@ class HessoContender(Contender):
         type(self).tries += 1
 
 
-class PrunedEarly(HessoContender):
-    """Pruned between our two cuts."""
+class PrunedSlowly(HessoContender):
+    """Pruned until half-time, where the paper's search ends."""
 
-    PRUNED_AT = 0.3
+    PRUNED_AT = 0.5

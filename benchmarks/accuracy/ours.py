@@ -1,4 +1,4 @@
-"""trainonce in the harness: with its defaults, with the paper's constants, with other ways to choose; and its shape from scratch."""
+"""trainonce in the harness: with its defaults, with the paper's constants, with other controllers."""
 
 from __future__ import annotations
 
@@ -12,24 +12,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import trainonce
-from benchmarks.accuracy.configuration import Configuration
 from benchmarks.accuracy.contender import Batch, Contender
-from benchmarks.resnet import draw_weights
-from trainonce.policies import (
-    AnchoredController,
-    Controller,
-    FilterNorm,
-    FreeLogits,
-    GeometricMedian,
-    Gradual,
-    NormScale,
-    PenaliseAll,
-    Policy,
-    RandomChoice,
-    StaticSalience,
-    Taylor,
-    Uniform,
-)
+from trainonce.policies import AnchoredController, Controller, FreeLogits, Policy, Taylor
 from trainonce.projection import Pull
 
 PAPER_EVERY = 20
@@ -154,74 +138,4 @@ class TaylorPrior(Ours):
     """The controller begins with what the Taylor criterion expects."""
 
     def policy(self) -> Policy:
-        return AnchoredController(prior=Taylor())
-
-
-class WithOto(Ours):
-    def policy(self) -> Policy:
-        return PenaliseAll()
-
-    def pull(self) -> Pull:
-        return trainonce.HalfSpace()
-
-
-class WithOtoV2(Ours):
-    def policy(self) -> Policy:
-        return StaticSalience()
-
-    def pull(self) -> Pull:
-        return trainonce.HalfSpace()
-
-
-class WithGradual(Ours):
-    def policy(self) -> Policy:
-        return Gradual()
-
-
-class WithFilterNorm(Ours):
-    def policy(self) -> Policy:
-        return FilterNorm(2)
-
-
-class WithNormScale(Ours):
-    def policy(self) -> Policy:
-        return NormScale()
-
-
-class WithGeometricMedian(Ours):
-    def policy(self) -> Policy:
-        return GeometricMedian()
-
-
-class WithTaylor(Ours):
-    def policy(self) -> Policy:
-        return Taylor()
-
-
-class WithRandom(Ours):
-    def policy(self) -> Policy:
-        return RandomChoice()
-
-
-class WithUniform(Ours):
-    def policy(self) -> Policy:
-        return Uniform()
-
-
-class FromScratch(Contender):
-    """The shape that our defaults found with the same seed, first weights drawn anew, trained as the dense model is."""
-
-    def prepare(self) -> None:
-        """Cut the untrained model and draw its weights again."""
-        found = shape_source(self.configuration).result()
-        if found is None:
-            raise RuntimeError(f"{shape_source(self.configuration).name} has to be run first: it gives the shape")
-        trainonce.cut(self.model, trainonce.Plan.from_json(found["plan"]))
-        torch.manual_seed(self.configuration.seed + 1000)
-        draw_weights(self.model)
-        super().prepare()
-
-
-def shape_source(configuration: Configuration) -> Configuration:
-    """The run whose shape is trained from scratch."""
-    return replace(configuration, contender="ours")
+        return AnchoredController(prior=Taylor(per_layer=True))

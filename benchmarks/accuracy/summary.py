@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
 
@@ -21,12 +22,13 @@ OF_DENSE = {0.5: 0.3}
 Results = Sequence[dict[str, Any]]
 
 
-def results_by_row(wanted: Sequence[Configuration]) -> dict[tuple[str, float], Results]:
-    """The finished runs of each contender and budget."""
+def results_by_row(wanted: Sequence[Configuration], *, accept_old: bool) -> dict[tuple[str, float], Results]:
+    """The finished runs of each contender and budget; those of older code only if that is accepted."""
     rows: dict[tuple[str, float], list[dict[str, Any]]] = {}
     for configuration in wanted:
         rows.setdefault((configuration.contender, configuration.keep_flops), [])
-        if (result := configuration.result()) is not None:
+        of_code = None if accept_old else fingerprint(configuration.contender)
+        if (result := configuration.result(of_code=of_code)) is not None:
             rows[configuration.contender, configuration.keep_flops].append(result)
     return dict(rows)
 
@@ -34,52 +36,73 @@ def results_by_row(wanted: Sequence[Configuration]) -> dict[tuple[str, float], R
 def summarise(rows: Mapping[tuple[str, float], Results], failures: Mapping[str, str], num_seeds: int) -> list[str]:
     """The whole table, the widest budget first, the best contender first."""
     lines = []
-    dense = mean_accuracy(rows.get(("dense", 1.0), ()))
+    dense = rows.get(("dense", 1.0), ())
     for keep in sorted({keep for _, keep in rows if keep < 1}, reverse=True):
         lines += ["", f"## keep_flops = {keep:g}", ""]
         names = [name for name, budget in rows if budget == keep] + (["dense"] if ("dense", 1.0) in rows else [])
         of_name = {name: rows[name, 1.0 if name == "dense" else keep] for name in names}
         ranked = sorted(names, key=lambda name: -(mean_accuracy(of_name[name]) or 0))
-        header = ("contender", "accuracy, %", "spread", "seeds", "to dense", "FLOPs", "equal FLOPs", "minutes", "remark")
+        header = ("contender", "accuracy, %", "spread", "seeds", "to dense", "FLOPs", "equal FLOPs", "remark")
         lines += table(header, [_cells(name, of_name[name], keep, dense, num_seeds, failures) for name in ranked])
-        if bars := _bars(of_name, keep, dense):
+        if bars := _bars(of_name, keep):
             lines += ["", *table(("what", "bar", "found", "met"), bars)]
     return lines
 
 
-def _cells(name: str, results: Results, keep: float, dense: float | None, num_seeds: int, failures: Mapping[str, str]) -> tuple[str, ...]:
+def _cells(name: str, results: Results, keep: float, dense: Results, num_seeds: int, failures: Mapping[str, str]) -> tuple[str, ...]:
     words = CONTENDERS[name].words
     if not results:
-        return words, "-", "-", f"0 of {num_seeds}", "-", "-", "-", "-", said_failure(name, failures)
+        return words, "-", "-", f"0 of {num_seeds}", "-", "-", "-", said_failure(name, failures)
     accuracies = [result["accuracy"] for result in results]
     share = mean(result["share_of_flops"] for result in results)
-    is_equal = name == "dense" or all(abs(result["share_of_flops"] - keep) <= WITHIN for result in results)
+    is_equal = name == "dense" or all(abs(result["share_of_flops"] / keep - 1) <= WITHIN for result in results)
     return (
         words,
         f"{mean(accuracies):.2f}",
         said_spread(accuracies),
         f"{len(results)} of {num_seeds}",
-        "-" if dense is None else f"{mean(accuracies) - dense:+.2f}",
+        "-" if name == "dense" else said(lead_of(results, dense)),
         f"{share:.3f}",
         "-" if name == "dense" else yes(is_equal),
-        f"{mean(result['seconds'] for result in results) / 60:.1f}",
         said_age(name, results),
     )
 
 
-def _bars(of_name: Mapping[str, Results], keep: float, dense: float | None) -> list[tuple[str, ...]]:
-    ours = mean_accuracy(of_name.get("ours", ()))
-    bars = []
-    if ours is not None and keep in AHEAD:
-        for name, results in of_name.items():
-            theirs = mean_accuracy(results)
-            if CONTENDERS[name].is_peer and theirs is not None:
-                lead = ours - theirs
-                bars.append((f"ahead of {CONTENDERS[name].words}", f">= {AHEAD[keep]}", f"{lead:+.2f}", yes(lead >= AHEAD[keep])))
-    if ours is not None and dense is not None and keep in OF_DENSE:
-        behind = dense - ours
-        bars.append(("behind dense", f"<= {OF_DENSE[keep]}", f"{behind:.2f}", yes(behind <= OF_DENSE[keep])))
+def _bars(of_name: Mapping[str, Results], keep: float) -> list[tuple[str, ...]]:
+    """Over the seeds that both have; the best of the rest is shown whoever it is."""
+    ours, bars = of_name.get("ours", ()), []
+    rest = {name: results for name, results in of_name.items() if name not in ("ours", "dense")}
+    leads = {name: lead for name, results in rest.items() if (lead := lead_of(ours, results)) is not None}
+    for name, lead in leads.items():
+        if CONTENDERS[name].is_peer and keep in AHEAD:
+            bars.append((f"ahead of {CONTENDERS[name].words}", f">= {AHEAD[keep]}", said(lead), yes(lead.points >= AHEAD[keep])))
+    if leads:
+        best = min(leads, key=lambda name: leads[name].points)
+        bars.append((f"ahead of the best of the rest ({CONTENDERS[best].words})", ">= 0", said(leads[best]), yes(leads[best].points >= 0)))
+    to_dense = lead_of(ours, of_name.get("dense", ()))
+    if to_dense is not None and keep in OF_DENSE:
+        bars.append(("to dense", f">= {-OF_DENSE[keep]}", said(to_dense), yes(to_dense.points >= -OF_DENSE[keep])))
     return bars
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """Points ahead, in the mean over the seeds that both have."""
+
+    points: float
+    num_seeds: int
+
+
+def lead_of(results: Results, others: Results) -> Lead | None:
+    """None where they have no seed in common."""
+    mine, theirs = ({result["configuration"]["seed"]: result["accuracy"] for result in each} for each in (results, others))
+    common = sorted(mine.keys() & theirs.keys())
+    return Lead(mean(mine[seed] - theirs[seed] for seed in common), len(common)) if common else None
+
+
+def said(lead: Lead | None) -> str:
+    """With the number of seeds."""
+    return "-" if lead is None else f"{lead.points:+.2f} ({lead.num_seeds} seed{'s' if lead.num_seeds > 1 else ''})"
 
 
 def mean_accuracy(results: Results) -> float | None:

@@ -16,8 +16,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.loops import Batch
+from benchmarks.pruned_loop import said_phase
 from trainonce.pruner import Pruner
-from trainonce.schedule import Phase
 from trainonce.training import Settings
 from trainonce.training.optimizers import OPTIMIZERS
 
@@ -82,7 +82,7 @@ class TurnSamples:
             batch = self._batch(samples)
             goes_first = len(self.turns) % 2 == 0
             plain = self._time(lambda: self.plain.step(batch)) if goes_first else (0.0, 0.0)  # noqa: B023 - called at once
-            phase, updates, cuts = self._phase(), self.num_updates, self._num_cuts()
+            phase, updates, cuts = said_phase(self.find_pruner()), self.num_updates, self._num_cuts()
             dist.barrier()
             cpu, start = time.process_time(), time.perf_counter()
             yield batch
@@ -91,10 +91,6 @@ class TurnSamples:
                 plain = self._time(lambda: self.plain.step(batch))  # noqa: B023 - called at once
             is_update, is_cut = self.num_updates > updates, self._num_cuts() > cuts
             self.turns.append(Turn(plain[0], ours[0], plain[1], ours[1], phase, is_update, is_cut))
-
-    def _phase(self) -> str:
-        phase = self.find_pruner().phase
-        return f"{phase.value}, after the first cut" if phase != Phase.SMALL and self._num_cuts() else str(phase.value)
 
     def _num_cuts(self) -> int:
         return len(self.find_pruner().cuts)

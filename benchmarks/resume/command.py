@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from benchmarks.resume.killing import Killed, Setting, kill_and_resume, run_to_end, same_bits
-from benchmarks.sheet import RESULTS, heading, table, write_sheet, yes
+from benchmarks.sheet import RESULTS, bar_table, heading, table, write_sheet, yes
 from benchmarks.waiting import waiting
 
 _INTRODUCTION = """\
@@ -59,7 +59,11 @@ def run(arguments: argparse.Namespace) -> int:
             *heading(seeds=f"seed {arguments.seed} for the runs and for the kills", packages=("torch", "trainonce")),
             "",
             _INTRODUCTION.format(steps=arguments.steps, every=arguments.every),
-            f"Bit-equal: {good} of {len(found)}. The undisturbed run: {_summary(phases)}.",
+            f"The undisturbed run: {_summary(phases)}.",
+            "",
+            *bar_table([("killed runs with the same bits at the end", "all", f"{good} of {len(found)}", good == len(found))]),
+            "",
+            "## Kills",
             "",
             *table(("run", "killed after", "resumed from", "same bits"), rows),
         ],

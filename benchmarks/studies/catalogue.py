@@ -19,17 +19,20 @@ class Study:
 STUDIES = {
     "lambda": Study(
         "lambda, the strength of the pull (figure 3 a, e)",
-        "The paper's constant lambda at several strengths; our defaults pull at 0.05 while the decision is open and at 10 after it.",
+        "The paper's constant lambda at several strengths, without a floor, as there; our defaults pull at 0.05 and down to a tenth of the "
+        "group's mean norm while the decision is open, and at 10 to zero after it.",
         ("defaults", *(f"lambda_{value:g}" for value in CONSTANT_LAMBDAS)),
     ),
     "gamma": Study(
         "gamma, the weight of the FLOPs penalty (figures 3 b, f and 4)",
-        "The paper's controller at several weights. Our default has none: each of its draws meets a budget that comes down to the target.",
+        "The paper's controller at several weights and with its phases: one cut at half-time. Our default has no gamma: each of its draws "
+        "meets a budget that comes down to the target.",
         ("defaults", *(f"gamma_{value:g}" for value in GAMMAS)),
     ),
     "shrink_from": Study(
         "T_w, when the pull begins (figure 3 c, g)",
-        "From the beginning of the search (5 % of the run) to the decision (45 %); our default is 10 %.",
+        "From the beginning of the search (5 % of the run) to the decision (45 %); our default is 10 %. Nothing is cut before the pull "
+        "begins, so that the last row has one cut in place of two.",
         ("defaults", *(f"shrink_from_{value:g}" for value in SHRINK_FROM)),
     ),
     "projection": Study(
@@ -45,9 +48,10 @@ STUDIES = {
     ),
     "revival": Study(
         "Can units come back?",
-        "With the floor (default) no unit reaches zero before the decision, so that each can come back; without it, or with the paper's "
-        "constant lambda, what reaches zero gets no gradient any more.",
-        ("defaults", "no_floor", "lambda_10"),
+        "With the floor (default) no unit reaches zero before the decision, so that each can come back. Off: what the masks dropped once "
+        "stays dropped (but for filling a layer up to a round width). Without the floor, or with the paper's constant lambda, what reaches "
+        "zero gets no gradient any more, and if it is kept all the same it is dead.",
+        ("defaults", "never_back", "no_floor", "lambda_10"),
     ),
     "shrink": Study(
         "Cut while training, or at the end",

@@ -7,28 +7,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean
 
-from benchmarks.accuracy.configuration import Configuration
 from benchmarks.accuracy.contenders import CONTENDERS
 from benchmarks.accuracy.options import add_run_options, configurations, said_seeds, said_sizes
 from benchmarks.accuracy.runs import run_all
 from benchmarks.accuracy.summary import Results, mean_accuracy, results_by_row, said_age, said_failure, said_spread
 from benchmarks.images import load_images
 from benchmarks.plots import Panel, write_png
-from benchmarks.sheet import RESULTS, heading, table, write_sheet
+from benchmarks.sheet import RESULTS, heading_of_runs, table, write_sheet
 from benchmarks.studies.catalogue import STUDIES, Study
 from benchmarks.studies.curves import ACCURACY, REGULARISER, Curve, curves_of, write_curves
 
-_HEADER = ("variant", "accuracy, %", "spread", "seeds", "to the defaults", "FLOPs", "dropped once", "came back", "minutes", "remark")
+_HEADER = ("variant", "accuracy, %", "spread", "seeds", "to the defaults", "FLOPs", "masks", "dropped once", "came back", "dead", "remark")
 
 _INTRODUCTION = """\
 ResNet-{depth}, {images}{num_images}, {epochs} epochs, batches of {batch}, recipe and batches as in `python -m benchmarks accuracy`. The
 paper has ResNet-56, 300 epochs and p = 0.45 and 0.35: what is steep there may be flat here, and the other way round. Every row is our
-defaults but for what it names; the budget is met whatever is varied, because the decision keeps it.
+defaults but for what it and its heading name; the budget is met whatever is varied, because the decision keeps it.
 
 - *accuracy*: of the last epoch on the whole test set, after the cut; *spread*: over the seeds that have been run.
 - *to the defaults*: difference of the means, in points; less than the spread says nothing.
 - *dropped once*, *came back*: units (channels) that the masks dropped at some update, and how many of these are in the small model.
-- *minutes*: of training, without the extra measurements of the masked model, with {threads} thread(s) and {workers} run(s) at a time.
+- *masks*: FLOPs that the masks without noise kept at the last update of the search; *dead*: filters in the small model that are all zero.
 - Figures, as the paper's 3 and 4: accuracy by epoch, of the model with the masks in force (hence the fall where the search begins), and
   the regulariser log(max(P(w), p P) / p P) of the masks without noise, divided by log(1 / p). Line: mean of the seeds; band: all of them.
 """
@@ -50,17 +49,18 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.table_only:
         failures = run_all(wanted, workers=arguments.workers, threads=arguments.threads, peer_python=None, accept_old=arguments.keep_cache)
     words = _INTRODUCTION.format(**said_sizes(arguments, images))
-    lines = ["# The paper's studies, and two more", "", *heading(seeds=said_seeds(arguments), packages=("torch", "trainonce")), "", words]
+    rows = results_by_row(wanted, accept_old=arguments.keep_cache)
+    found = [result for results in rows.values() for result in results]
+    lines = ["# The paper's studies, and more", "", *heading_of_runs(found, seeds=said_seeds(arguments)), "", words]
     for name, study in studies.items():
-        lines += [f"## {study.title}", "", study.words, "", *_sections(name, study, wanted, failures, arguments)]
+        lines += [f"## {study.title}", "", study.words, "", *_sections(name, study, rows, failures, arguments)]
     write_sheet(arguments.out, lines)
     return 1 if failures else 0
 
 
 def _sections(
-    name: str, study: Study, wanted: list[Configuration], failures: Mapping[str, str], arguments: argparse.Namespace
+    name: str, study: Study, rows: Mapping[tuple[str, float], Results], failures: Mapping[str, str], arguments: argparse.Namespace
 ) -> list[str]:
-    rows = results_by_row([configuration for configuration in wanted if configuration.contender in study.contenders])
     folder, lines = arguments.out.with_suffix(""), []
     for keep in sorted({keep for _, keep in rows if keep < 1}, reverse=True):
         results = {which: rows[which, keep if CONTENDERS[which].prunes else 1.0] for which in study.contenders}
@@ -77,10 +77,9 @@ def _sections(
 def _cells(name: str, results: Mapping[str, Results], num_seeds: int, failures: Mapping[str, str]) -> tuple[str, ...]:
     runs, words = results[name], CONTENDERS[name].words
     if not runs:
-        return words, "-", "-", f"0 of {num_seeds}", *"-----", said_failure(name, failures)
+        return words, "-", "-", f"0 of {num_seeds}", *"------", said_failure(name, failures)
     accuracies = [run["accuracy"] for run in runs]
     default = mean_accuracy(results["defaults"])
-    seconds = mean(run["seconds"] - run.get("seconds_of_notes", 0.0) for run in runs)
     return (
         words,
         f"{mean(accuracies):.2f}",
@@ -88,8 +87,8 @@ def _cells(name: str, results: Mapping[str, Results], num_seeds: int, failures: 
         f"{len(runs)} of {num_seeds}",
         "-" if default is None else f"{mean(accuracies) - default:+.2f}",
         f"{mean(run['share_of_flops'] for run in runs):.3f}",
-        *(f"{mean(run[key] for run in runs):.0f}" if key in runs[0] else "-" for key in ("num_dropped_once", "num_came_back")),
-        f"{seconds / 60:.1f}",
+        f"{mean(run['masks_keep'] for run in runs):.3f}" if runs[0].get("masks_keep") is not None else "-",
+        *(f"{mean(run[key] for run in runs):.0f}" if key in runs[0] else "-" for key in ("num_dropped_once", "num_came_back", "num_dead")),
         said_age(name, runs),
     )
 

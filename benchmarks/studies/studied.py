@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import copy
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 
 import trainonce
 from benchmarks.accuracy.contender import Batch, Contender
 from benchmarks.accuracy.ours import Ours
 from benchmarks.images import load_images, predict
+from benchmarks.studies.never_back import NeverBack
 from benchmarks.studies.variants import VARIANTS, Variant
 from trainonce.policies import Controller, Policy
 from trainonce.projection import Pull
@@ -40,6 +41,8 @@ class Studied(Ours):
         return VARIANTS[self.configuration.contender]
 
     def policy(self) -> Policy | None:
+        if not self.variant.revives:
+            return NeverBack()
         return None if self.variant.gamma is None else Controller(gamma=self.variant.gamma)
 
     def pull(self) -> Pull:
@@ -56,7 +59,7 @@ class Studied(Ours):
         self.recipe = self.variant.recipe
         self.shrinks = self.variant.shrinks
         super().prepare()
-        self._notes: dict[str, Any] = {"penalties": [], "masked_accuracies": [], "seconds_of_notes": 0.0}
+        self._notes: dict[str, Any] = {"penalties": [], "masked_accuracies": [], "masks_keep": None}
         self._was_dropped = torch.zeros_like(self._masks())
 
     def step(self, number: int, batch: Batch, draw_held: Callable[[], Batch]) -> float:
@@ -69,21 +72,26 @@ class Studied(Ours):
             return draw_held()
 
         loss = super().step(number, batch, noted_draw)
-        start = time.perf_counter()
         ends_epoch = (number + 1) % steps_per_epoch == 0
         if draws or ends_epoch:
             self._notes["penalties"].append([(number + 1) / steps_per_epoch, self._penalty()])
             if not self.pruner.shrunk:
                 self._was_dropped = torch.maximum(self._was_dropped, 1 - self._masks())
+            if draws and self.pruner.phase is trainonce.Phase.SEARCH:
+                # The last update of the search tells how near the controller came to the budget by itself.
+                self._notes["masks_keep"] = self.pruner.keep_flops_now
         if ends_epoch:
             self._notes["masked_accuracies"].append(self._masked_accuracy())
-        self._notes["seconds_of_notes"] += time.perf_counter() - start
         return loss
 
     def facts(self) -> dict[str, Any]:
         """The notes, and how many of the units that the masks once dropped are in the small model."""
-        num_came_back = int((self._was_dropped * self._masks()).sum())
-        return {**super().facts(), **self._notes, "num_dropped_once": int(self._was_dropped.sum()), "num_came_back": num_came_back}
+        counts = {
+            "num_dropped_once": int(self._was_dropped.sum()),
+            "num_came_back": int((self._was_dropped * self._masks()).sum()),
+            "num_dead": sum(_num_dead(layer.weight) for layer in self.model.modules() if isinstance(layer, nn.Conv2d)),
+        }
+        return {**super().facts(), **self._notes, **counts}
 
     def state_dict(self) -> dict[str, Any]:
         """With the notes so far."""
@@ -106,8 +114,18 @@ class Studied(Ours):
         if self.pruner.shrunk or bool(self._masks().all()):
             return None
         images = load_images(self.configuration.data or "digits")
-        plan = trainonce.Plan.from_masks(self.pruner.partition, self.pruner.masks)
+        plan = trainonce.Plan.from_masks(self.pruner.partition, {name: _with_one(mask) for name, mask in self.pruner.masks.items()})
         for done in self.pruner.cuts:
             plan = plan_after(done, plan)
         silent = trainonce.silence(copy.deepcopy(self.model), plan)
         return 100 * float((predict(silent, images).argmax(1) == images.test_labels).float().mean())
+
+
+def _with_one(mask: torch.Tensor) -> torch.Tensor:
+    """A layer of which the masks drop all keeps one channel, as it does in the decision."""
+    return mask if bool(mask.any()) else torch.ones_like(mask).cumsum(0).eq(1).to(mask.dtype)
+
+
+def _num_dead(weight: torch.Tensor) -> int:
+    """Filters that are all zero: kept, and of no use."""
+    return int((weight.detach().flatten(1) == 0).all(dim=1).sum())

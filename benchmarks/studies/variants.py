@@ -4,28 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
-from torch import nn
-
 import trainonce
 from benchmarks.accuracy.contenders import Entry, add_contenders
 from benchmarks.recipe import Recipe
+from benchmarks.studies.adamw import ADAMW
 from trainonce.projection import Pull
 
 CONSTANT_LAMBDAS = (0.1, 1.0, 10.0, 100.0)
 GAMMAS = (0.25, 1.0, 4.0, 16.0)
 SHRINK_FROM = (0.05, 0.20, 0.45)
 """Besides the default of 0.10: from the beginning of the search to the decision, as in the paper. Nothing is cut before the pull begins."""
-
-
-class AdamWRecipe(Recipe):
-    """The common warm-up and cosine with AdamW."""
-
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(model.parameters(), lr=self.peak_learning_rate, weight_decay=self.weight_decay)
-
-
-ADAMW = AdamWRecipe(peak_learning_rate=3e-3, weight_decay=1e-2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,6 +27,9 @@ class Variant:
     gamma: float | None = None
     """With it, the paper's controller and its one-sided penalty; None: the default policy."""
 
+    revives: bool = True
+    """Whether a unit that was dropped once may come back."""
+
     recipe: Recipe = field(default_factory=Recipe)
     shrinks: bool = True
     prunes: bool = True
@@ -50,7 +41,10 @@ VARIANTS = {
         f"lambda_{value:g}": Variant(words=f"constant lambda = {value:g}", strength=trainonce.Strength.constant(value))
         for value in CONSTANT_LAMBDAS
     },
-    **{f"gamma_{value:g}": Variant(words=f"the paper's controller, gamma = {value:g}", gamma=value) for value in GAMMAS},
+    **{
+        f"gamma_{value:g}": Variant(words=f"the paper's controller, gamma = {value:g}", gamma=value, schedule=trainonce.Schedule.paper())
+        for value in GAMMAS
+    },
     **{
         f"shrink_from_{value:g}": Variant(words=f"T_w at {value:.0%} of the run", schedule=trainonce.Schedule(shrink_from=value))
         for value in SHRINK_FROM
@@ -62,6 +56,7 @@ VARIANTS = {
     "adamw": Variant(words="AdamW, proximal", recipe=ADAMW),
     "adamw_metric": Variant(words="AdamW, proximal in Adam's metric", recipe=ADAMW, pull=trainonce.AdamMetric()),
     "dense_adamw": Variant(words="dense, AdamW", recipe=ADAMW, prunes=False),
+    "never_back": Variant(words="what was dropped once stays dropped", revives=False),
     "no_floor": Variant(words="no floor", strength=trainonce.Strength(floor=0.0)),
     "no_shrink": Variant(words="cut at the end only", shrinks=False),
     "once_at_0.3": Variant(words="one cut, at 30 % of the run", schedule=trainonce.Schedule(first_cut_from=0.3, settle_from=0.3)),
@@ -75,6 +70,7 @@ add_contenders(
             "studied",
             "Studied" if variant.prunes else "StudiedDense",
             prunes=variant.prunes,
+            is_extra=True,
             package="studies",
             settings=repr(variant),
         )

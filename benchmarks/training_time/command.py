@@ -26,7 +26,7 @@ environment and layout, and its ratio is to that one. Accuracy is another table'
 
 - *ours*: `trainonce.attach(..., keep_flops={keep})`, all else default; the model is cut when the units that go are at zero.
 - *Torch-Pruning*: half of the steps, then pruned to the same FLOPs, every layer by the same ratio as in its README, then the other half.
-- *HESSO*: only_train_once, with the share of its groups to go that leaves about the same FLOPs in ResNets, pruned from 10 % to 50 % of the
+- *HESSO*: only_train_once, with the share of its groups to go that leaves about the same FLOPs in ResNets, pruned from 10 % to 25 % of the
   run, cut at the end; its time does not depend on how much goes, as the model stays whole until then.
 - *first tenth*, *last tenth*: milliseconds of the median step there.
 """

@@ -1,9 +1,12 @@
 """Ways to choose which units stay; pass one to `trainonce.attach(policy=...)`."""
 
 from trainonce.policies.controller import AnchoredController, Controller, FreeLogits, RecurrentLogits
+from trainonce.policies.geometric_median import GeometricMedian
+from trainonce.policies.norms import FilterNorm, NormScale, Uniform
 from trainonce.policies.oto import Gradual, PenaliseAll, StaticSalience
 from trainonce.policies.policy import Policy, Search
-from trainonce.policies.salience import FilterNorm, GeometricMedian, NormScale, RandomChoice, Taylor, Uniform
+from trainonce.policies.random_choice import RandomChoice
+from trainonce.policies.taylor import Taylor
 
 __all__ = [
     "AnchoredController",

@@ -8,19 +8,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainonce.policies.norms import FilterNorm
 from trainonce.policies.policy import Policy, Search
-from trainonce.policies.salience import FilterNorm
+from trainonce.policies.relative import relative
 
 
 class PenaliseAll(Policy):
-    """OTO: all units are penalised alike, those that stay largest stay. Use with `pull=HalfSpace()` for HSPG.
+    """OTO: all units are penalised alike, those that stay largest stay.
+
+    For its HSPG pass `pull=HalfSpace()` and `strength=Strength(searching=1e-3, floor=0.0)`: gentle, as what stays is pulled, too, and
+    free to reach zero.
 
     Chen et al., "Only Train Once", NeurIPS 2021.
     """
 
     def scores(self) -> Tensor:
-        """The norm of the whole zero-invariant group."""
-        return self.search.per_unit(lambda rows, _: rows.square().sum(dim=1)).sqrt()
+        """The norm of the whole zero-invariant group, relative to its layer."""
+        return relative(self.search, self.search.per_unit(lambda rows, _: rows.square().sum(dim=1)).sqrt())
 
     def penalised(self) -> Tensor:
         """All of them."""
@@ -28,7 +32,9 @@ class PenaliseAll(Policy):
 
 
 class StaticSalience(Policy):
-    """OTOv2: the units that go are chosen once, when the search begins, and only these are penalised. With `pull=HalfSpace()`: DHSPG.
+    """OTOv2: the units that go are chosen once, when the search begins, and only these are penalised.
+
+    For its DHSPG pass `pull=HalfSpace()` and `strength=Strength(floor=0.0)`.
 
     Chen et al., "OTOv2: automatic, generic, user-friendly", ICLR 2023.
     """

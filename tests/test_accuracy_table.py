@@ -1,0 +1,101 @@
+"""The table of accuracies compares like with like: the same seeds, the same code, the same FLOPs."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.__main__ import main
+from benchmarks.accuracy import configuration as places
+from benchmarks.accuracy.configuration import Configuration
+from benchmarks.accuracy.contenders import CONTENDERS
+from benchmarks.accuracy.fingerprint import fingerprint
+from benchmarks.accuracy.summary import lead_of, results_by_row, said
+from benchmarks.figures import look_up, read_figures
+
+NAMED = {"dense", "ours", "scratch", "paper", "oto", "otov2", "filter_norm", "fpgm", "taylor", "random", "torch_pruning", "hesso"}
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(places, "RUNS", tmp_path / "runs")
+    (tmp_path / "runs").mkdir()
+    return tmp_path / "runs"
+
+
+def one(name: str, *, keep: float = 0.5, seed: int = 0) -> Configuration:
+    return Configuration(contender=name, keep_flops=1.0 if name == "dense" else keep, seed=seed, depth=20, epochs=4, data=None)
+
+
+def put(which: Configuration, accuracy: float, *, share: float | None = None, of_code: str | None = None) -> None:
+    result = {
+        "of_code": of_code or fingerprint(which.contender),
+        "configuration": json.loads(which.to_json()),
+        "accuracy": accuracy,
+        "share_of_flops": which.keep_flops if share is None else share,
+        "versions": {"torch": "2.4.1" if which.contender == "hesso" else "2.15.0", "only_train_once": "missing"},
+        "threads": 1,
+        "date": f"2026-01-0{1 + which.seed}",
+    }
+    which.result_file.write_text(json.dumps(result))
+
+
+def written(tmp_path: Path, *words: str) -> str:
+    sheet = tmp_path / "accuracy.md"
+    sizes = ["--data", "digits", "--epochs", "4", "--keep", "0.5", "--table-only"]
+    assert main(["accuracy", *sizes, *words, "--out", str(sheet)]) == 0
+    return sheet.read_text()
+
+
+def test_the_default_rows_are_the_named_ones():
+    assert {name for name, entry in CONTENDERS.items() if not entry.is_extra} == NAMED
+
+
+def test_leads_are_over_the_seeds_that_both_have():
+    for seed, accuracy in enumerate((70.0, 80.0, 90.0)):
+        put(one("ours", seed=seed), accuracy)
+    put(one("hesso", seed=1), 79.0)
+    rows = results_by_row([one(name, seed=seed) for name in ("ours", "hesso", "random") for seed in range(3)], accept_old=False)
+    lead = lead_of(rows["ours", 0.5], rows["hesso", 0.5])
+    assert said(lead) == "+1.00 (1 seed)"
+    assert lead_of(rows["ours", 0.5], rows["random", 0.5]) is None
+
+
+def test_the_sheet_says_what_the_runs_say(tmp_path: Path):
+    for seed in range(2):
+        put(one("dense", seed=seed), 75.0 + seed)
+        put(one("ours", seed=seed), 74.9 + seed, share=0.499)
+        put(one("paper", seed=seed), 75.1 + seed, share=0.4951)
+    put(one("hesso"), 74.0, share=0.4949)
+    put(one("torch_pruning"), 70.0, of_code="of another time")
+    text = written(tmp_path)
+    assert "2026-01-01 to 2026-01-02; torch 2.15.0 and 2.4.1; " in text
+    assert "--table-only" not in text
+    words = {name: CONTENDERS[name].words for name in NAMED}
+    assert f"| {words['ours']} | 75.40 | 74.90 to 75.90, sd 0.71 | 2 of 3 | -0.10 (2 seeds) | 0.499 | yes |  |" in text
+    assert f"| {words['hesso']} | 74.00 | - | 1 of 3 | -1.00 (1 seed) | 0.495 | NO |  |" in text
+    assert f"| {words['torch_pruning']} | - | - | 0 of 3 | - | - | - | not run yet |" in text
+    assert f"| ahead of {words['hesso']} | >= 0.5 | +0.90 (1 seed) | yes |" in text
+    assert f"| ahead of the best of the rest ({words['paper']}) | >= 0 | -0.20 (2 seeds) | NO |" in text
+    assert "| to dense | >= -0.3 | -0.10 (2 seeds) | yes |" in text
+
+
+def test_old_runs_are_shown_when_asked_for_and_marked(tmp_path: Path):
+    put(one("torch_pruning"), 70.0, of_code="of another time")
+    assert f"| {CONTENDERS['torch_pruning'].words} | 70.00 | - | 1 of 3 | - | 0.500 | yes | 1 of older code |" in written(
+        tmp_path, "--keep-cache"
+    )
+
+
+def test_its_cells_can_be_figures(tmp_path: Path):
+    put(one("ours"), 71.0)
+    written(tmp_path)
+    row = f"| what | figure | cell |\n|---|---|---|\n| ours | 71.00 | [accuracy](accuracy.md) `{CONTENDERS['ours'].words}` `accuracy, %` |"
+    assert [look_up(figure, tmp_path) for figure in read_figures(row)] == ["71.00"]
+
+
+def test_a_shape_of_older_code_is_not_trained_from_scratch():
+    put(one("ours"), 71.0, of_code="of another time")
+    with pytest.raises(RuntimeError, match="has to be run first, by this code"):
+        CONTENDERS["scratch"].load()(one("scratch"), example=torch.zeros(1, 3, 32, 32), total_steps=4)
