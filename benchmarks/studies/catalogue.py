@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.studies.variants import CONSTANT_LAMBDAS, GAMMAS, SHRINK_FROM
+from benchmarks.studies.variants import CONSTANT_LAMBDAS, GAMMAS, LAST_CUTS, SHRINK_FROM
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ STUDIES = {
         ("defaults", "no_shrink"),
     ),
     "cuts": Study(
-        "One cut or two",
-        "Our defaults cut half of the way at 20 % of the run and the rest at 45 %; against one cut, early or late.",
-        ("defaults", "once_at_0.3", "once_at_0.5"),
+        "One cut or two, and when",
+        "Our defaults cut half of the way at 20 % of the run and the rest at 45 %; against one cut, early or late, and a later last one.",
+        ("defaults", "once_at_0.3", "once_at_0.5", *(f"last_at_{value:g}" for value in LAST_CUTS)),
     ),
 }

@@ -12,6 +12,7 @@ from trainonce.projection import Pull
 
 CONSTANT_LAMBDAS = (0.1, 1.0, 10.0, 100.0)
 GAMMAS = (0.25, 1.0, 4.0, 16.0)
+LAST_CUTS = (0.65, 0.8)
 SHRINK_FROM = (0.05, 0.20, 0.45)
 """Besides the default of 0.10: from the beginning of the search to the decision, as in the paper. Nothing is cut before the pull begins."""
 
@@ -60,6 +61,10 @@ VARIANTS = {
     "no_floor": Variant(words="no floor", strength=trainonce.Strength(floor=0.0)),
     "no_shrink": Variant(words="cut at the end only", shrinks=False),
     "once_at_0.3": Variant(words="one cut, at 30 % of the run", schedule=trainonce.Schedule(first_cut_from=0.3, settle_from=0.3)),
+    **{
+        f"last_at_{value:g}": Variant(words=f"two cuts, the last at {value:.0%} of the run", schedule=trainonce.Schedule(settle_from=value))
+        for value in LAST_CUTS
+    },
     "once_at_0.5": Variant(words="one cut, at 50 % of the run", schedule=trainonce.Schedule(first_cut_from=0.5, settle_from=0.5)),
 }
 
