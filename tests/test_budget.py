@@ -17,6 +17,7 @@ from graphs.residual import BasicBlock
 from graphs.subjects import count_macs, count_parameters, fresh, inspected
 from trainonce.budget import CLOSE_ENOUGH, Budget, UnreachableBudget
 from trainonce.units import Units
+from trainonce.zoo.residual import thin_resnet
 
 SHARES = [0.2, 0.35, 0.45, 0.6, 0.8]
 ROUNDINGS = [None, 1, 4, 16]
@@ -198,6 +199,20 @@ def test_widths_are_round_where_that_fits(name: str, round_to: int | None, share
         alive = ((units.group_of == number) & (masks == 1)).nonzero().flatten()
         rounder[alive[int(widths[number] // steps[number] * steps[number]) :]] = 0
     assert share - budget.share_of(rounder) > CLOSE_ENOUGH
+
+
+@pytest.mark.parametrize("share", [0.2, 0.25, 0.3, 0.4])
+def test_rounding_starves_no_layer(share: float):
+    """Layers of 16 channels are rounded to 8: what does not fit then goes down to 4, not to a single channel."""
+    model = thin_resnet(20, 10)
+    units = Units.of(trainonce.inspect(model, torch.zeros(1, 3, 32, 32)), dict(model.named_parameters()).keys())
+    places = torch.cat([torch.arange(1, group.num_channels + 1) / group.num_channels for group in units.groups])
+    # The same share of every layer, but for one that is wanted a little less than all others.
+    for number in range(len(units.groups)):
+        scores = -places - 0.05 * (units.group_of == number)
+        plain = units.per_group(Budget.of_flops(units, share, 1).choose(scores))
+        rounded = units.per_group(Budget.of_flops(units, share, None).choose(scores))
+        assert bool((rounded >= (plain / 2).floor().clamp_min(1)).all()), (number, plain.tolist(), rounded.tolist())
 
 
 @pytest.mark.parametrize("share", [0.35, 0.45, 0.6])

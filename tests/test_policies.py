@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from graphs.necks import ConvNormRelu
 from trainonce.budget import Budget
 from trainonce.policies import (
     AnchoredController,
+    Capacity,
     Controller,
     FilterNorm,
     FreeLogits,
@@ -193,6 +195,48 @@ def test_taylor_is_the_squared_sum_of_gradient_times_weight(per_layer: bool):
         product = (model[4].weight * model[4].weight.grad).sum(dim=1) + model[4].bias * model[4].bias.grad
         average = 0.99 * average + 0.01 * product.detach().double().square()
     assert torch.allclose(by_group(search, policy.scores())["4"], average / average.mean() if per_layer else average, rtol=1e-4)
+
+
+def narrowing() -> nn.Sequential:
+    """The same width at three resolutions: the same weights at 16, 4 and 1 times the cost."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        layers = [layer for _ in range(3) for layer in (ConvNormRelu(24, 24), nn.MaxPool2d(2))]
+        return nn.Sequential(nn.Conv2d(3, 24, 1), *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 4))
+
+
+def search_in_narrowing(share: float = 0.5) -> Search:
+    model = narrowing()
+    tensors = dict(model.named_parameters())
+    units = Units.of(trainonce.inspect(model, torch.randn(2, 3, 16, 16)), tensors.keys())
+    return Search(units, tensors, Budget.of_flops(units, share, 1), 0, 100, lambda: 1.0)
+
+
+def test_capacity_keeps_more_of_the_layers_whose_weights_cost_less():
+    search = search_in_narrowing()
+    widths = {}
+    for exponent in (0.0, 0.2):
+        masks = search.budget.choose(started(Capacity(exponent=exponent), search).scores())
+        widths[exponent] = [int(mask.sum()) for mask in by_group(search, masks).values()]
+    assert max(widths[0.0]) - min(widths[0.0]) <= 3, "the same share of every layer, but for cheap units that fill the budget up"
+    assert widths[0.2] == sorted(widths[0.2])
+    assert widths[0.2][-1] - widths[0.2][0] >= 6
+
+
+def test_capacity_ranks_within_a_layer_as_it_is_told():
+    search = search_in_narrowing()
+    inner = started(RandomChoice(), search)
+    scores = by_group(search, started(Capacity(RandomChoice()), search).scores())
+    for name, expected in by_group(search, inner.scores()).items():
+        assert ranking(scores[name]) == ranking(expected)
+
+
+def test_capacity_without_cheaper_weights_is_the_same_share_of_every_layer():
+    of_flops = search_in(tower(), share=0.4)
+    search = replace(of_flops, budget=Budget.of_parameters(of_flops.units, 0.4, 1))
+    masks = search.budget.choose(started(Capacity(), search).scores())
+    shares = [float(mask.mean()) for mask in by_group(search, masks).values()]
+    assert max(shares) - min(shares) <= 0.1
 
 
 def test_random_choice_is_the_seeds():

@@ -165,7 +165,8 @@ class Budget:
             if count <= 1:
                 continue
             step = int(self.roundings[number])
-            fewer = max(1, (count - 1) // step * step)
+            # The last step is halved, and halved again: rounding never empties a layer at once.
+            fewer = (count - 1) // step * step or count // 2
             mean = float(order.scores_of(number)[fewer:count].mean())
             if mean < best:
                 best, chosen = mean, (number, fewer)

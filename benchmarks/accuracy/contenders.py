@@ -50,6 +50,7 @@ CONTENDERS = {
     "paper_strength": Entry("ours, the paper's constant lambda only", "ours", "PaperStrength", is_extra=True),
     "paper_phases": Entry("ours, the paper's phases only", "ours", "PaperPhases", is_extra=True),
     "paper_controller": Entry("ours, the paper's controller only", "ours", "PaperController", is_extra=True),
+    "no_prior": Entry("ours, without the capacity prior", "ours", "WithoutPrior", is_extra=True),
     "taylor_prior": Entry("ours, controller on a Taylor prior", "ours", "TaylorPrior", policy_files=("taylor", "relative"), is_extra=True),
     "free_logits": Entry("ours, one free logit per unit", "ours", "PlainController", is_extra=True),
     "oto": Entry("policy OTO (all penalised, half-space)", "other_policies", "WithOto", policy_files=("oto", "norms", "relative")),
@@ -58,6 +59,9 @@ CONTENDERS = {
         "policy gradual (HESSO-like)", "other_policies", "WithGradual", policy_files=("oto", "norms", "relative"), is_extra=True
     ),
     "filter_norm": Entry("policy filter norm L2", "other_policies", "WithFilterNorm", policy_files=("norms", "relative")),
+    "capacity": Entry(
+        "policy capacity (the prior alone)", "other_policies", "WithCapacity", policy_files=("capacity", "norms", "relative"), is_extra=True
+    ),
     "norm_scale": Entry(
         "policy batch-norm scale (slimming)", "other_policies", "WithNormScale", policy_files=("norms", "relative"), is_extra=True
     ),

@@ -28,6 +28,7 @@ _USES_LIBRARY = {
             *_USES_CUT,
             *("attachment", "budget", "cost", "distributed", "gates", "lastwriters", "projection", "proximal"),
             *("pruner", "pulling", "schedule", "shrinking", "succession", "units", "policies/policy", "policies/controller"),
+            *("policies/capacity", "policies/norms", "policies/relative"),
         ),
     ),
 }

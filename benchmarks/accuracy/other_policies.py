@@ -5,6 +5,7 @@ from __future__ import annotations
 import trainonce
 from benchmarks.accuracy.ours import Ours
 from trainonce.policies import (
+    Capacity,
     FilterNorm,
     GeometricMedian,
     Gradual,
@@ -62,6 +63,11 @@ class WithGradual(Ours):
 class WithFilterNorm(Ours):
     def policy(self) -> Policy:
         return FilterNorm(2)
+
+
+class WithCapacity(Ours):
+    def policy(self) -> Policy:
+        return Capacity()
 
 
 class WithNormScale(Ours):

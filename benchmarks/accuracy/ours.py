@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 import trainonce
 from benchmarks.accuracy.contender import Batch, Contender
-from trainonce.policies import AnchoredController, Controller, FreeLogits, Policy, Taylor
+from trainonce.policies import AnchoredController, Capacity, Controller, FreeLogits, Policy, Taylor
 from trainonce.projection import Pull
 
 PAPER_EVERY = 20
@@ -131,7 +131,14 @@ class PlainController(Ours):
     """One free logit per unit instead of the recurrent network."""
 
     def policy(self) -> Policy:
-        return AnchoredController(FreeLogits)
+        return AnchoredController(FreeLogits, prior=Capacity())
+
+
+class WithoutPrior(Ours):
+    """The controller alone decides how much of each layer stays."""
+
+    def policy(self) -> Policy:
+        return AnchoredController()
 
 
 class TaylorPrior(Ours):

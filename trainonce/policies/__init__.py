@@ -1,5 +1,6 @@
 """Ways to choose which units stay; pass one to `trainonce.attach(policy=...)`."""
 
+from trainonce.policies.capacity import Capacity
 from trainonce.policies.controller import AnchoredController, Controller, FreeLogits, RecurrentLogits
 from trainonce.policies.geometric_median import GeometricMedian
 from trainonce.policies.norms import FilterNorm, NormScale, Uniform
@@ -10,6 +11,7 @@ from trainonce.policies.taylor import Taylor
 
 __all__ = [
     "AnchoredController",
+    "Capacity",
     "Controller",
     "FilterNorm",
     "FreeLogits",

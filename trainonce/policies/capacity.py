@@ -1,0 +1,70 @@
+"""Choosing how much of each layer stays by what it can learn: at equal cost, layers with many weights stay wider."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainonce.cost import Meter
+from trainonce.policies.norms import FilterNorm
+from trainonce.policies.policy import Policy, Search
+
+_GONE = -1e3
+"""The score of what an earlier decision dropped."""
+
+
+class Capacity(Policy):
+    """Keeps of every layer a share that grows with its weights per cost; in each, the units that another policy scores highest.
+
+    What a mask changes now says which channels matter now; a layer that is trained on makes up for most of it, and then its weights count.
+    Early layers of a CNN are used at many places: they cost much and hold few weights. A unit at place k of n in its layer scores
+
+        -log(k / n) + exponent * log(weights of the layer's units / their cost)
+
+    so that all layers keep the same share where weights cost the same everywhere, and no layer loses its best units.
+    """
+
+    def __init__(self, within: Policy | None = None, *, exponent: float = 0.2) -> None:
+        """`within` orders the units of a layer: by default the norm of their filters. Exponent 0: the same share of every layer."""
+        self._within = within or FilterNorm(2)
+        self._exponent = exponent
+
+    def start(self, search: Search) -> None:
+        """Measure every layer once, on the whole model."""
+        super().start(search)
+        self._within.start(search)
+        units, ones = search.units, torch.ones(len(search.units), dtype=torch.double, requires_grad=True)
+        (costs,) = torch.autograd.grad(search.budget.cost(ones), ones)
+        (weights,) = torch.autograd.grad(Meter.of(units.partition.tensor_sizes)(units.alive(ones)), ones)
+        per_cost = (units.per_group(weights) / units.per_group(costs).clamp_min(1e-30)).clamp_min(1e-30).log()
+        self._wider = self._exponent * (per_cost - per_cost.mean())
+
+    def follow(self, search: Search) -> None:
+        """What orders the units follows, too."""
+        super().follow(search)
+        self._within.follow(search)
+
+    def observe(self) -> None:
+        """What orders the units may look at gradients."""
+        self._within.observe()
+
+    def scores(self) -> Tensor:
+        """By place in the layer and by layer."""
+        units, order = self.search.units, self._within.scores().double()
+        scores = torch.full((len(units),), _GONE, dtype=torch.double)
+        for number, group in enumerate(units.groups):
+            left = ((units.group_of == number) & self.search.available).nonzero().flatten()
+            place = order[left].argsort(descending=True, stable=True).argsort() + 1
+            scores[left] = self._wider[number] - (place.double() / group.num_channels).log()
+        return scores
+
+    def state_dict(self) -> dict[str, Any]:
+        """What orders the units remembers."""
+        return {"within": self._within.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put back what `state_dict` gave."""
+        self._within.load_state_dict(state["within"])
