@@ -1,6 +1,7 @@
 """The table of accuracies compares like with like: the same seeds, the same code, the same FLOPs."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,10 @@ def test_a_shape_of_older_code_is_not_trained_from_scratch():
     put(one("ours"), 71.0, of_code="of another time")
     with pytest.raises(RuntimeError, match="has to be run first, by this code"):
         CONTENDERS["scratch"].load()(one("scratch"), example=torch.zeros(1, 3, 32, 32), total_steps=4)
+
+
+def test_a_run_that_needs_another_is_of_the_code_of_both(monkeypatch: pytest.MonkeyPatch):
+    before = fingerprint("scratch"), fingerprint("dense")
+    monkeypatch.setitem(CONTENDERS, "ours", replace(CONTENDERS["ours"], settings="other"))
+    assert fingerprint("scratch") != before[0]
+    assert fingerprint("dense") == before[1]

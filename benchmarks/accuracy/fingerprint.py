@@ -42,7 +42,7 @@ def fingerprint(contender: str) -> str:
     library = (*_USES_LIBRARY.get(entry.module, ()), *(f"policies/{name}" for name in entry.policy_files))
     files = [ROOT / "benchmarks" / name for name in (*_HARNESS, *own)]
     files += [path for name in library for path in _sources(ROOT / "trainonce" / name)]
-    digest = hashlib.sha256(entry.settings.encode())
+    digest = hashlib.sha256((entry.settings + (fingerprint(entry.needs) if entry.needs else "")).encode())
     for path in dict.fromkeys(files):
         digest.update(path.name.encode() + _meaning(path.read_text(encoding="utf-8")).encode())
     return digest.hexdigest()[:12]
