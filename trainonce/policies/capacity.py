@@ -53,13 +53,16 @@ class Capacity(Policy):
 
     def scores(self) -> Tensor:
         """By place in the layer and by layer."""
-        units, order = self.search.units, self._within.scores().double()
-        scores = torch.full((len(units),), _GONE, dtype=torch.double)
-        for number, group in enumerate(units.groups):
-            left = ((units.group_of == number) & self.search.available).nonzero().flatten()
-            place = order[left].argsort(descending=True, stable=True).argsort() + 1
-            scores[left] = self._wider[number] - (place.double() / group.num_channels).log()
-        return scores
+        units, available = self.search.units, self.search.available
+        sizes = torch.tensor([group.num_channels for group in units.groups])
+        order = torch.where(available, self._within.scores().double(), -torch.inf)
+        # By score, then (stably) by group: each group's units lie together, best first.
+        best_first = order.argsort(descending=True, stable=True)
+        best_first = best_first[units.group_of[best_first].argsort(stable=True)]
+        place = torch.empty(len(units), dtype=torch.double)
+        place[best_first] = (torch.arange(len(units)) - (sizes.cumsum(0) - sizes)[units.group_of[best_first]] + 1).double()
+        scores = self._wider[units.group_of] - (place / sizes[units.group_of]).log()
+        return torch.where(available, scores, _GONE)
 
     def state_dict(self) -> dict[str, Any]:
         """What orders the units remembers."""
