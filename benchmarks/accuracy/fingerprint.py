@@ -20,17 +20,15 @@ _ALSO = {
     "studied": ("accuracy/ours.py", "studies/adamw.py", "studies/never_back.py"),
 }
 _USES_CUT = ("channels", "inspection", "plan", "surgery")
+_USES_PRUNER = (
+    *_USES_CUT,
+    *("attachment", "budget", "cost", "distributed", "gates", "lastwriters", "projection", "proximal"),
+    *("pruner", "pulling", "schedule", "shrinking", "succession", "units", "policies/policy", "policies/controller"),
+)
 _USES_LIBRARY = {
     "from_scratch": _USES_CUT,
-    **dict.fromkeys(
-        ("ours", "other_policies", "studied"),
-        (
-            *_USES_CUT,
-            *("attachment", "budget", "cost", "distributed", "gates", "lastwriters", "projection", "proximal"),
-            *("pruner", "pulling", "schedule", "shrinking", "succession", "units", "policies/policy", "policies/controller"),
-            *("policies/capacity", "policies/norms", "policies/relative"),
-        ),
-    ),
+    "other_policies": _USES_PRUNER,
+    **dict.fromkeys(("ours", "studied"), (*_USES_PRUNER, "policies/capacity", "policies/norms", "policies/relative")),
 }
 """How channels are found does not matter here: the groups of these ResNets are what they are."""
 

@@ -59,6 +59,4 @@ def said_sizes(arguments: argparse.Namespace, images: Images) -> dict[str, objec
         "num_images": f", {arguments.images} of them to train on" if arguments.images else "",
         "epochs": arguments.epochs,
         "batch": arguments.batch_size,
-        "threads": arguments.threads,
-        "workers": arguments.workers,
     }

@@ -16,7 +16,7 @@ from benchmarks.accuracy.ours import Ours
 from benchmarks.images import load_images, predict
 from benchmarks.studies.never_back import NeverBack
 from benchmarks.studies.variants import VARIANTS, Variant
-from trainonce.policies import Controller, Policy
+from trainonce.policies import Capacity, Controller, Policy
 from trainonce.projection import Pull
 from trainonce.succession import plan_after
 
@@ -42,7 +42,7 @@ class Studied(Ours):
 
     def policy(self) -> Policy | None:
         if not self.variant.revives:
-            return NeverBack()
+            return NeverBack(prior=Capacity())
         return None if self.variant.gamma is None else Controller(gamma=self.variant.gamma)
 
     def pull(self) -> Pull:
