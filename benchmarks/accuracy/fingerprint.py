@@ -27,6 +27,7 @@ _USES_PRUNER = (
 )
 _USES_LIBRARY = {
     "from_scratch": _USES_CUT,
+    "shaped": (*_USES_CUT, "budget", "cost", "units"),
     "other_policies": _USES_PRUNER,
     **dict.fromkeys(("ours", "studied"), (*_USES_PRUNER, "policies/capacity", "policies/norms", "policies/relative")),
 }

@@ -1,0 +1,1 @@
+"""Which shape learns fastest at equal FLOPs."""
