@@ -11,8 +11,7 @@ from trainonce.budget import Budget, UnreachableBudget
 from trainonce.channels import Example
 from trainonce.distributed import safe_to_reshape, unwrapped_model, unwrapped_optimizer
 from trainonce.inspection import inspect
-from trainonce.policies.capacity import Capacity
-from trainonce.policies.controller import AnchoredController
+from trainonce.policies.default import default_policy
 from trainonce.policies.policy import Policy
 from trainonce.projection import Proximal, Pull
 from trainonce.pruner import Pruner, PrunerError
@@ -66,7 +65,7 @@ def attach(
         tensors=tensors,
         budget=budget,
         total_steps=total_steps,
-        policy=policy or AnchoredController(prior=Capacity()),
+        policy=policy or default_policy(),
         schedule=schedule or Schedule(),
         strength=strength or Strength(),
         pull=pull or Proximal(),

@@ -35,24 +35,33 @@ class Entry:
     """What decides, besides the code, what it does."""
 
     policy_files: tuple[str, ...] = ()
-    """What it uses of `trainonce/policies/` besides the controllers."""
+    """What it uses of `trainonce/policies/`."""
 
     def load(self) -> type[Contender]:
         """Import its class."""
         return getattr(importlib.import_module(f"benchmarks.{self.package}.{self.module}"), self.class_name)
 
 
+DEFAULT_POLICY = ("default", "anchored", "controller", "capacity", "norms", "relative")
+"""The files of `attach`'s own way to choose."""
+
 CONTENDERS = {
     "dense": Entry("dense", "contender", "Contender", prunes=False),
-    "ours": Entry("ours, defaults", "ours", "Ours"),
+    "ours": Entry("ours, defaults", "ours", "Ours", policy_files=DEFAULT_POLICY),
     "scratch": Entry("the shape that ours found, from scratch", "from_scratch", "FromScratch", needs="ours"),
-    "paper": Entry("ours, the paper's constants", "ours", "PaperConstants"),
-    "paper_strength": Entry("ours, the paper's constant lambda only", "ours", "PaperStrength", is_extra=True),
-    "paper_phases": Entry("ours, the paper's phases only", "ours", "PaperPhases", is_extra=True),
-    "paper_controller": Entry("ours, the paper's controller only", "ours", "PaperController", is_extra=True),
-    "no_prior": Entry("ours, without the capacity prior", "ours", "WithoutPrior", is_extra=True),
-    "taylor_prior": Entry("ours, controller on a Taylor prior", "ours", "TaylorPrior", policy_files=("taylor", "relative"), is_extra=True),
-    "free_logits": Entry("ours, one free logit per unit", "ours", "PlainController", is_extra=True),
+    "paper": Entry("ours, the paper's constants", "ours", "PaperConstants", policy_files=("controller",)),
+    "paper_strength": Entry("ours, the paper's constant lambda only", "ours", "PaperStrength", policy_files=DEFAULT_POLICY, is_extra=True),
+    "paper_phases": Entry("ours, the paper's phases only", "ours", "PaperPhases", policy_files=DEFAULT_POLICY, is_extra=True),
+    "paper_controller": Entry("ours, the paper's controller only", "ours", "PaperController", policy_files=("controller",), is_extra=True),
+    "no_prior": Entry("ours, without the capacity prior", "ours", "WithoutPrior", policy_files=("anchored", "controller"), is_extra=True),
+    "taylor_prior": Entry(
+        "ours, controller on a Taylor prior",
+        "ours",
+        "TaylorPrior",
+        policy_files=("anchored", "controller", "taylor", "relative"),
+        is_extra=True,
+    ),
+    "free_logits": Entry("ours, one free logit per unit", "ours", "PlainController", policy_files=DEFAULT_POLICY, is_extra=True),
     "oto": Entry("policy OTO (all penalised, half-space)", "other_policies", "WithOto", policy_files=("oto", "norms", "relative")),
     "otov2": Entry("policy OTOv2 (static salience, half-space)", "other_policies", "WithOtoV2", policy_files=("oto", "norms", "relative")),
     "gradual": Entry(

@@ -23,13 +23,12 @@ _USES_CUT = ("channels", "inspection", "plan", "surgery")
 _USES_PRUNER = (
     *_USES_CUT,
     *("attachment", "budget", "cost", "distributed", "gates", "lastwriters", "projection", "proximal"),
-    *("pruner", "pulling", "schedule", "shrinking", "succession", "units", "policies/policy", "policies/controller"),
+    *("pruner", "pulling", "schedule", "shrinking", "succession", "units", "policies/policy"),
 )
 _USES_LIBRARY = {
     "from_scratch": _USES_CUT,
     "shaped": (*_USES_CUT, "budget", "cost", "units"),
-    "other_policies": _USES_PRUNER,
-    **dict.fromkeys(("ours", "studied"), (*_USES_PRUNER, "policies/capacity", "policies/norms", "policies/relative")),
+    **dict.fromkeys(("ours", "other_policies", "studied"), _USES_PRUNER),
 }
 """How channels are found does not matter here: the groups of these ResNets are what they are."""
 

@@ -13,19 +13,19 @@ from benchmarks.accuracy.runs import run_all
 from benchmarks.accuracy.summary import Results, results_by_row, said_age, said_failure, said_spread
 from benchmarks.images import load_images
 from benchmarks.plots import Panel, write_png
-from benchmarks.sheet import RESULTS, heading_of_runs, table, write_sheet
 from benchmarks.shapes.catalogue import EXPONENTS, SHAPES
+from benchmarks.sheet import RESULTS, heading_of_runs, table, write_sheet
 
 _HEADER = ("shape", "training loss", "spread", "accuracy, %", "seeds", "FLOPs", "parameters", "widths (seed 0)", "remark")
 
 _INTRODUCTION = """\
-ResNet-{depth}, {images}{num_images}, {epochs} epoch(s), batches of {batch}, recipe and batches as in `python -m benchmarks accuracy`. Nothing
-is pruned while it trains: an untrained model is cut to the shape, its weights are drawn anew, and it trains as the dense one does. So this
-is about how a budget is shared among layers, not about which channels stay.
+ResNet-{depth}, {images}{num_images}, {epochs} epoch(s), batches of {batch}, recipe and batches as in `python -m benchmarks accuracy`.
+Nothing is pruned while it trains: an untrained model is cut to the shape, its weights are drawn anew, and it trains as the dense one does.
+So this is about how a budget is shared among layers, not about which channels stay.
 
-- *exponent*: of `trainonce.policies.Capacity`. A layer's share grows with its weights per FLOP to this power: 0 keeps the same share of every
-  layer, above it late layers stay wide, below it early ones. Widths are rounded as by `attach`, unless it says otherwise.
-- *training loss*: mean over the last epoch, on the augmented training images; the smaller, the faster the shape learned. *spread*: of seeds.
+- *exponent*: of `trainonce.policies.Capacity`. A layer's share grows with its weights per FLOP to this power: 0 keeps the same share of
+  every layer, above it late layers stay wide, below it early ones. Widths are rounded as by `attach`, unless it says otherwise.
+- *training loss*: mean over the last epoch, on the augmented training images; the smaller, the faster it learned. *spread*: of seeds.
 - *accuracy*: of the last epoch on the test set; too noisy to tell near shapes apart.
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import trainonce
-from benchmarks.accuracy.contenders import Entry, add_contenders
+from benchmarks.accuracy.contenders import DEFAULT_POLICY, Entry, add_contenders
 from benchmarks.recipe import Recipe
 from benchmarks.studies.adamw import ADAMW
 from trainonce.projection import Pull
@@ -78,6 +78,7 @@ add_contenders(
             is_extra=True,
             package="studies",
             settings=repr(variant),
+            policy_files=DEFAULT_POLICY,
         )
         for name, variant in VARIANTS.items()
     }

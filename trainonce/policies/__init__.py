@@ -1,7 +1,8 @@
 """Ways to choose which units stay; pass one to `trainonce.attach(policy=...)`."""
 
+from trainonce.policies.anchored import AnchoredController
 from trainonce.policies.capacity import Capacity
-from trainonce.policies.controller import AnchoredController, Controller, FreeLogits, RecurrentLogits
+from trainonce.policies.controller import Controller, FreeLogits, RecurrentLogits
 from trainonce.policies.geometric_median import GeometricMedian
 from trainonce.policies.norms import FilterNorm, NormScale, Uniform
 from trainonce.policies.oto import Gradual, PenaliseAll, StaticSalience
