@@ -6,14 +6,14 @@ begins anew with another share until they are within 1 % of what was asked for. 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
 from benchmarks.accuracy.contender import Batch, Contender
+from benchmarks.accuracy.share_search import Try, groups_to_keep
 from benchmarks.flops import count_image_macs
 from benchmarks.hesso import END, Hesso, cut_copy
 
@@ -35,25 +35,24 @@ class HessoContender(Contender):
     memory_format = torch.contiguous_format
     can_resume = False
     PRUNED_AT = END
-    tries = 0
-    # FLOPs left as a power of the groups left; each try corrects it. 0.73 is about right for ResNets on small images.
-    exponent = 0.73
+    tries: ClassVar[list[Try]] = []
+    # On the class: the harness makes a new contender for the next try.
 
     def prepare(self) -> None:
         """Begin, or begin again, with the share of groups to try."""
-        self.group_sparsity = 1 - self.configuration.keep_flops ** (1 / self.exponent)
+        self._groups_left = groups_to_keep(self.configuration.keep_flops, self.tries)
         self._dense_macs = count_image_macs(self.model, self.example[:1])
         self._hesso = Hesso(
-            self.model, self.example[:1], self.recipe, self.total_steps, group_sparsity=self.group_sparsity, end=self.PRUNED_AT
+            self.model, self.example[:1], self.recipe, self.total_steps, group_sparsity=1 - self._groups_left, end=self.PRUNED_AT
         )
         self.optimizer = self._hesso.optimizer
 
     def step(self, number: int, batch: Batch, draw_held: Callable[[], Batch]) -> float:
         """A step; the first after the pruning looks at the FLOPs."""
-        if number == round(self.PRUNED_AT * self.total_steps) + 2 and self.tries < MOST_TRIES:
+        if number == round(self.PRUNED_AT * self.total_steps) + 2 and len(self.tries) < MOST_TRIES:
             found = self._share_now()
             if abs(found / self.configuration.keep_flops - 1) > WITHIN:
-                self._correct(found)
+                self.tries.append((self._groups_left, found))
                 raise WrongShare(found)
         return super().step(number, batch, draw_held)
 
@@ -63,16 +62,11 @@ class HessoContender(Contender):
 
     def facts(self) -> dict[str, Any]:
         """What was searched for."""
-        return {"group_sparsity": self.group_sparsity, "tries": self.tries + 1}
+        return {"group_sparsity": 1 - self._groups_left, "tries": len(self.tries) + 1}
 
     def _share_now(self) -> float:
         """The FLOPs if the model were cut now, on a copy."""
         return count_image_macs(cut_copy(self.model, self.example[:1]), self.example[:1]) / self._dense_macs
-
-    def _correct(self, found: float) -> None:
-        """Fit the power to what was found, on the class: the harness makes a new contender for the next try."""
-        type(self).exponent = math.log(found) / math.log(1 - self.group_sparsity)
-        type(self).tries += 1
 
 
 class PrunedSlowly(HessoContender):
