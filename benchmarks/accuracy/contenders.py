@@ -53,6 +53,7 @@ CONTENDERS = {
     "paper_strength": Entry("ours, the paper's constant lambda only", "ours", "PaperStrength", policy_files=DEFAULT_POLICY, is_extra=True),
     "paper_phases": Entry("ours, the paper's phases only", "ours", "PaperPhases", policy_files=DEFAULT_POLICY, is_extra=True),
     "paper_controller": Entry("ours, the paper's controller only", "ours", "PaperController", policy_files=("controller",), is_extra=True),
+    "free_balance": Entry("ours, layers move as freely as units", "ours", "FreeBalance", policy_files=DEFAULT_POLICY, is_extra=True),
     "no_prior": Entry("ours, without the capacity prior", "ours", "WithoutPrior", policy_files=("anchored", "controller"), is_extra=True),
     "taylor_prior": Entry(
         "ours, controller on a Taylor prior",

@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 import trainonce
 from benchmarks.accuracy.contender import Batch, Contender
 from trainonce.policies import AnchoredController, Capacity, Controller, FreeLogits, Policy, Taylor
+from trainonce.policies.default import BETWEEN_LAYERS
 from trainonce.projection import Pull
 
 PAPER_EVERY = 20
@@ -131,7 +132,14 @@ class PlainController(Ours):
     """One free logit per unit instead of the recurrent network."""
 
     def policy(self) -> Policy:
-        return AnchoredController(FreeLogits, prior=Capacity())
+        return AnchoredController(FreeLogits, prior=Capacity(), between_layers=BETWEEN_LAYERS)
+
+
+class FreeBalance(Ours):
+    """Whole layers move as freely as units."""
+
+    def policy(self) -> Policy:
+        return AnchoredController(prior=Capacity())
 
 
 class WithoutPrior(Ours):

@@ -17,6 +17,7 @@ from benchmarks.images import load_images, predict
 from benchmarks.studies.never_back import NeverBack
 from benchmarks.studies.variants import VARIANTS, Variant
 from trainonce.policies import Capacity, Controller, Policy
+from trainonce.policies.default import BETWEEN_LAYERS
 from trainonce.projection import Pull
 from trainonce.succession import plan_after
 
@@ -42,7 +43,7 @@ class Studied(Ours):
 
     def policy(self) -> Policy | None:
         if not self.variant.revives:
-            return NeverBack(prior=Capacity())
+            return NeverBack(prior=Capacity(), between_layers=BETWEEN_LAYERS)
         return None if self.variant.gamma is None else Controller(gamma=self.variant.gamma)
 
     def pull(self) -> Pull:

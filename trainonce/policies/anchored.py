@@ -22,6 +22,9 @@ class AnchoredController(Controller):
         g <- g - c * <g, c> / <c, c>,  c = d cost / d logits
 
     While the first `ramp` of the search lasts, the budget comes down from the whole model to the target.
+
+    What a mask changes now tells well which units of a layer matter, and less well how wide the layer should be: training makes up for
+    narrow layers that hold few weights. So the mean of a layer's logits counts only with the factor `between_layers`.
     """
 
     def __init__(
@@ -29,13 +32,16 @@ class AnchoredController(Controller):
         network: type[RecurrentLogits] | type[FreeLogits] = RecurrentLogits,
         *,
         prior: Policy | None = None,
+        between_layers: float = 1.0,
         ramp: float = 0.5,
         temperature: float = 0.4,
         learning_rate: float = 1e-3,
     ) -> None:
+        """`between_layers` 1: the network moves layers as freely as units; 0: how wide each layer is, is left to the prior."""
         super().__init__(network, gamma=0.0, bias=0.0, temperature=temperature, learning_rate=learning_rate)
         self._ramp = ramp
         self._prior = prior
+        self._between_layers = between_layers
 
     def start(self, search: Search) -> None:
         """Build the network, and let the prior see what the network sees."""
@@ -64,6 +70,12 @@ class AnchoredController(Controller):
         if self._prior is not None:
             self._prior.load_state_dict(state["prior"])
 
+    def _logits(self) -> Tensor:
+        """What the network says, whole layers with their factor."""
+        logits, units, left = self._network(), self.search.units, self.search.available.float()
+        means = units.per_group(logits * left) / units.per_group(left).clamp_min(1)
+        return logits - (1 - self._between_layers) * means[units.group_of]
+
     def _expected(self) -> Tensor:
         """What the prior expects of each unit, scaled to the noise: standard deviation 1."""
         if self._prior is None:
@@ -74,7 +86,7 @@ class AnchoredController(Controller):
     @torch.no_grad()
     def scores(self) -> Tensor:
         """The logits without noise, on top of what the prior expects."""
-        return self._network() + self._expected()
+        return self._logits() + self._expected()
 
     def share_now(self) -> float:
         """The share of the model that draws keep at this point of the search."""
@@ -85,7 +97,7 @@ class AnchoredController(Controller):
         """One step of the controller's own optimizer; nothing changes if the loss is not finite."""
         budget = self.search.budget
         with torch.enable_grad(), self._noise_put_back():
-            logits = self._network() + self._expected()
+            logits = self._logits() + self._expected()
             uniform = torch.rand(logits.shape, generator=self._noise).clamp(1e-9, 1 - 1e-7)
             noisy = logits - (-uniform.log()).log()
             line = budget.line(noisy, share=self.share_now())

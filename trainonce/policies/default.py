@@ -6,7 +6,10 @@ from trainonce.policies.anchored import AnchoredController
 from trainonce.policies.capacity import Capacity
 from trainonce.policies.policy import Policy
 
+BETWEEN_LAYERS = 0.1
+"""Whole layers move more slowly than single units: in short runs the prior says how wide they are, in long ones the controller."""
+
 
 def default_policy() -> Policy:
     """A new one for each run: policies remember."""
-    return AnchoredController(prior=Capacity())
+    return AnchoredController(prior=Capacity(), between_layers=BETWEEN_LAYERS)
