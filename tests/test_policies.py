@@ -446,6 +446,23 @@ def test_every_draw_of_the_anchored_controller_meets_the_budget(share: float):
     assert search.budget.share_of((~policy.penalised()).double()) <= share
 
 
+@pytest.mark.parametrize("between_layers", [0.0, 1.0])
+def test_units_move_freely_and_whole_layers_as_far_as_they_may(between_layers: float):
+    search = search_in(tower(), share=0.4)
+    policy = AnchoredController(prior=Capacity(RandomChoice()), between_layers=between_layers, learning_rate=0.01, ramp=0)
+    policy.start(search)
+    before = policy.scores()
+    # The first layer helps as a whole, and of each layer the second half does.
+    helps = torch.cat([torch.arange(group.num_channels) * 2 // group.num_channels for group in search.units.groups]).float()
+    helps += search.units.group_of == 0
+    for _ in range(60):
+        policy.update(lambda masks: (-(masks * helps).sum(), -helps))
+    moved = list(by_group(search, policy.scores() - before).values())
+    assert all(float(of_layer.chunk(2)[1].mean() - of_layer.chunk(2)[0].mean()) > 0.3 for of_layer in moved)
+    ahead = float(moved[0].mean()) - sum(float(of_layer.mean()) for of_layer in moved[1:]) / len(moved[1:])
+    assert ahead > 0.5 if between_layers else abs(ahead) < 1e-4
+
+
 @every_controller
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @pytest.mark.parametrize("place", ["loss", "gradient"])
