@@ -458,7 +458,8 @@ def test_units_move_freely_and_whole_layers_as_far_as_they_may(between_layers: f
     for _ in range(60):
         policy.update(lambda masks: (-(masks * helps).sum(), -helps))
     moved = list(by_group(search, policy.scores() - before).values())
-    assert all(float(of_layer.chunk(2)[1].mean() - of_layer.chunk(2)[0].mean()) > 0.3 for of_layer in moved)
+    leads = [float(second.mean() - first.mean()) for first, second in (of_layer.chunk(2) for of_layer in moved)]
+    assert sum(leads) / len(leads) > 0.5, leads
     ahead = float(moved[0].mean()) - sum(float(of_layer.mean()) for of_layer in moved[1:]) / len(moved[1:])
     assert ahead > 0.5 if between_layers else abs(ahead) < 1e-4
 
