@@ -80,7 +80,7 @@ def test_the_three_line_loop(make_optimizer: Callable[[Any], torch.optim.Optimiz
     small = pruner.finish()
     assert small is model
     cost = count_macs(model, image) if budget == "keep_flops" else count_parameters(model)
-    assert 0.44 <= cost / total <= 0.45
+    assert 0.435 <= cost / total <= 0.45, "one channel of the middle layer is 1.3 % of this net"
     assert len(around) == 2, "the model was cut once"
     assert torch.equal(around[0].argmax(dim=1), around[1].argmax(dim=1))
     assert torch.allclose(around[0], around[1], rtol=1e-4, atol=1e-4)
