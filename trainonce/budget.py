@@ -17,6 +17,9 @@ WIDEST_ROUNDING = 16
 CLOSE_ENOUGH = 0.005
 """The share of the whole model that may be left unused before finer steps than the rounding are taken."""
 
+CLOSE_ENOUGH_OF_BUDGET = 0.01
+"""The same as a share of the budget, which is less where the budget is below half of the model."""
+
 FULL = 0.0005
 """A budget this close to used up is left alone."""
 
@@ -129,7 +132,7 @@ class Budget:
             torch.ones_like(self.roundings),
         ):
             counts = self._filled(order, counts, finest, target)
-            if target - self._cost_of(order, counts) <= CLOSE_ENOUGH * self.total:
+            if target - self._cost_of(order, counts) <= min(CLOSE_ENOUGH * self.total, CLOSE_ENOUGH_OF_BUDGET * target):
                 break
         return order.masks(counts)
 
