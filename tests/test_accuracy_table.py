@@ -36,6 +36,7 @@ def put(which: Configuration, accuracy: float, *, share: float | None = None, of
         "accuracy": accuracy,
         "log": [{"loss": 9.0}, {"loss": 0.75}],
         "share_of_flops": which.keep_flops if share is None else share,
+        "share_of_parameters": 0.4,
         "versions": {"torch": "2.4.1" if which.contender == "hesso" else "2.15.0", "only_train_once": "missing"},
         "threads": 1,
         "date": f"2026-01-0{1 + which.seed}",
@@ -75,9 +76,9 @@ def test_the_sheet_says_what_the_runs_say(tmp_path: Path):
     assert "2026-01-01 to 2026-01-02; torch 2.15.0 and 2.4.1; " in text
     assert "--table-only" not in text
     words = {name: CONTENDERS[name].words for name in NAMED}
-    assert f"| {words['ours']} | 75.40 | 74.90 to 75.90, sd 0.71 | 2 of 3 | -0.10 (2 seeds) | 0.750 | 0.499 | yes |  |" in text
-    assert f"| {words['hesso']} | 74.00 | - | 1 of 3 | -1.00 (1 seed) | 0.750 | 0.495 | NO |  |" in text
-    assert f"| {words['torch_pruning']} | - | - | 0 of 3 | - | - | - | - | not run yet |" in text
+    assert f"| {words['ours']} | 75.40 | 74.90 to 75.90, sd 0.71 | 2 of 3 | -0.10 (2 seeds) | 0.750 | 0.499 | yes | 0.400 |  |" in text
+    assert f"| {words['hesso']} | 74.00 | - | 1 of 3 | -1.00 (1 seed) | 0.750 | 0.495 | NO | 0.400 |  |" in text
+    assert f"| {words['torch_pruning']} | - | - | 0 of 3 | - | - | - | - | - | not run yet |" in text
     assert f"| ahead of {words['hesso']} | >= 0.5 | +0.90 (1 seed) | yes |" in text
     assert f"| ahead of the best of the rest ({words['paper']}) | >= 0 | -0.20 (2 seeds) | NO |" in text
     assert "| to dense | >= -0.3 | -0.10 (2 seeds) | yes |" in text
@@ -85,7 +86,7 @@ def test_the_sheet_says_what_the_runs_say(tmp_path: Path):
 
 def test_old_runs_are_shown_when_asked_for_and_marked(tmp_path: Path):
     put(one("torch_pruning"), 70.0, of_code="of another time")
-    assert f"| {CONTENDERS['torch_pruning'].words} | 70.00 | - | 1 of 3 | - | 0.750 | 0.500 | yes | 1 of older code |" in written(
+    assert f"| {CONTENDERS['torch_pruning'].words} | 70.00 | - | 1 of 3 | - | 0.750 | 0.500 | yes | 0.400 | 1 of older code |" in written(
         tmp_path, "--keep-cache"
     )
 

@@ -22,7 +22,7 @@ read the other seeds. The peers have the settings of their own documents.
 
 - *spread*: smallest and largest of the seeds, and their standard deviation; *to dense*: in points, over the seeds that both have.
 - *training loss*: mean over the last epoch, on the augmented training images, of which there are more than test images: less noisy.
-- *FLOPs*: share of the dense model's, counted by torch; *equal FLOPs*: within 1 % of what was asked for, in every run.
+- *FLOPs*, *parameters*: share of the dense model's, counted by torch; *equal FLOPs*: within 1 % of what was asked for, in every run.
 - *ours* also calls the model on images held for the controller: a batch in 10 steps of the search, from a fixed 5 % of the training images,
   which everyone trains on. *The paper's constants*: lambda = 10, one cut at half-time, one update in 20 steps; few in so short a run.
 - *policy*: our schedule, budget, pull and cut, and another way to choose. Widths are rounded to multiples, so these rows differ in which

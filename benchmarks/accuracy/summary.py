@@ -42,7 +42,18 @@ def summarise(rows: Mapping[tuple[str, float], Results], failures: Mapping[str, 
         names = [name for name, budget in rows if budget == keep] + (["dense"] if ("dense", 1.0) in rows else [])
         of_name = {name: rows[name, 1.0 if name == "dense" else keep] for name in names}
         ranked = sorted(names, key=lambda name: -(mean_accuracy(of_name[name]) or 0))
-        header = ("contender", "accuracy, %", "spread", "seeds", "to dense", "training loss", "FLOPs", "equal FLOPs", "remark")
+        header = (
+            "contender",
+            "accuracy, %",
+            "spread",
+            "seeds",
+            "to dense",
+            "training loss",
+            "FLOPs",
+            "equal FLOPs",
+            "parameters",
+            "remark",
+        )
         lines += table(header, [_cells(name, of_name[name], keep, dense, num_seeds, failures) for name in ranked])
         if bars := _bars(of_name, keep):
             lines += ["", *table(("what", "bar", "found", "met"), bars)]
@@ -52,7 +63,7 @@ def summarise(rows: Mapping[tuple[str, float], Results], failures: Mapping[str, 
 def _cells(name: str, results: Results, keep: float, dense: Results, num_seeds: int, failures: Mapping[str, str]) -> tuple[str, ...]:
     words = CONTENDERS[name].words
     if not results:
-        return words, "-", "-", f"0 of {num_seeds}", "-", "-", "-", "-", said_failure(name, failures)
+        return words, "-", "-", f"0 of {num_seeds}", *"-----", said_failure(name, failures)
     accuracies = [result["accuracy"] for result in results]
     share = mean(result["share_of_flops"] for result in results)
     is_equal = name == "dense" or all(abs(result["share_of_flops"] / keep - 1) <= WITHIN for result in results)
@@ -65,6 +76,7 @@ def _cells(name: str, results: Results, keep: float, dense: Results, num_seeds: 
         f"{mean(result['log'][-1]['loss'] for result in results):.3f}",
         f"{share:.3f}",
         "-" if name == "dense" else yes(is_equal),
+        f"{mean(result['share_of_parameters'] for result in results):.3f}",
         said_age(name, results),
     )
 
