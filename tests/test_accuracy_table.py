@@ -59,9 +59,12 @@ def test_leads_are_over_the_seeds_that_both_have():
     for seed, accuracy in enumerate((70.0, 80.0, 90.0)):
         put(one("ours", seed=seed), accuracy)
     put(one("hesso", seed=1), 79.0)
-    rows = results_by_row([one(name, seed=seed) for name in ("ours", "hesso", "random") for seed in range(3)], accept_old=False)
+    put(one("oto", seed=0), 70.5)
+    put(one("oto", seed=2), 89.0)
+    rows = results_by_row([one(name, seed=seed) for name in ("ours", "hesso", "oto", "random") for seed in range(3)], accept_old=False)
     lead = lead_of(rows["ours", 0.5], rows["hesso", 0.5])
     assert said(lead) == "+1.00 (1 seed)"
+    assert said(lead_of(rows["ours", 0.5], rows["oto", 0.5])) == "+0.25 (-0.50, +1.00)"
     assert lead_of(rows["ours", 0.5], rows["random", 0.5]) is None
 
 
@@ -76,12 +79,12 @@ def test_the_sheet_says_what_the_runs_say(tmp_path: Path):
     assert "2026-01-01 to 2026-01-02; torch 2.15.0 and 2.4.1; " in text
     assert "--table-only" not in text
     words = {name: CONTENDERS[name].words for name in NAMED}
-    assert f"| {words['ours']} | 75.40 | 74.90 to 75.90, sd 0.71 | 2 of 3 | -0.10 (2 seeds) | 0.750 | 0.499 | yes | 0.400 |  |" in text
+    assert f"| {words['ours']} | 75.40 | 74.90 to 75.90, sd 0.71 | 2 of 3 | -0.10 (-0.10, -0.10) | 0.750 | 0.499 | yes | 0.400 |  |" in text
     assert f"| {words['hesso']} | 74.00 | - | 1 of 3 | -1.00 (1 seed) | 0.750 | 0.495 | NO | 0.400 |  |" in text
     assert f"| {words['torch_pruning']} | - | - | 0 of 3 | - | - | - | - | - | not run yet |" in text
     assert f"| ahead of {words['hesso']} | >= 0.5 | +0.90 (1 seed) | yes |" in text
-    assert f"| ahead of the best of the rest ({words['paper']}) | >= 0 | -0.20 (2 seeds) | NO |" in text
-    assert "| to dense | >= -0.3 | -0.10 (2 seeds) | yes |" in text
+    assert f"| ahead of the best of the rest ({words['paper']}) | >= 0 | -0.20 (-0.20, -0.20) | NO |" in text
+    assert "| to dense | >= -0.3 | -0.10 (-0.10, -0.10) | yes |" in text
 
 
 def test_old_runs_are_shown_when_asked_for_and_marked(tmp_path: Path):

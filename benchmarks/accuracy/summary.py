@@ -100,22 +100,29 @@ def _bars(of_name: Mapping[str, Results], keep: float) -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """Points ahead, in the mean over the seeds that both have."""
+    """Points ahead on each seed that both have, in the order of the seeds."""
 
-    points: float
-    num_seeds: int
+    of_seeds: tuple[float, ...]
+
+    @property
+    def points(self) -> float:
+        """In the mean."""
+        return mean(self.of_seeds)
 
 
 def lead_of(results: Results, others: Results) -> Lead | None:
     """None where they have no seed in common."""
     mine, theirs = ({result["configuration"]["seed"]: result["accuracy"] for result in each} for each in (results, others))
     common = sorted(mine.keys() & theirs.keys())
-    return Lead(mean(mine[seed] - theirs[seed] for seed in common), len(common)) if common else None
+    return Lead(tuple(mine[seed] - theirs[seed] for seed in common)) if common else None
 
 
 def said(lead: Lead | None) -> str:
-    """With the number of seeds."""
-    return "-" if lead is None else f"{lead.points:+.2f} ({lead.num_seeds} seed{'s' if lead.num_seeds > 1 else ''})"
+    """The mean and, where there are several, what it is the mean of: a lead that changes its sign is none."""
+    if lead is None:
+        return "-"
+    each = ", ".join(f"{points:+.2f}" for points in lead.of_seeds)
+    return f"{lead.points:+.2f} ({each})" if len(lead.of_seeds) > 1 else f"{lead.points:+.2f} (1 seed)"
 
 
 def mean_accuracy(results: Results) -> float | None:
