@@ -12,6 +12,7 @@ import torch
 
 pytest.importorskip("matplotlib", reason="pip install -e '.[dev]'")
 
+import trainonce
 from benchmarks.__main__ import main
 from benchmarks.accuracy import configuration as places
 from benchmarks.accuracy.configuration import Configuration
@@ -30,6 +31,12 @@ EPOCHS, BATCH = 3, 64
 @pytest.fixture(scope="module")
 def digits() -> Images:
     return load_images("digits").first(2 * BATCH)
+
+
+@pytest.fixture(scope="module")
+def more_digits() -> Images:
+    """Enough steps for several updates of the controller."""
+    return load_images("digits").first(20 * BATCH)
 
 
 def contender_of(name: str, images: Images):
@@ -90,6 +97,31 @@ def test_without_revival_a_dropped_unit_stays_only_to_fill_a_layer(digits: Image
         assert not bool((mask * dropped[name]).any()) or bool(mask[dropped[name] == 0].all())
 
 
+def test_asking_for_the_masks_does_not_change_what_is_gone(more_digits: Images):
+    alone, asked = contender_of("never_back", more_digits), contender_of("never_back", more_digits)
+    unasked_step = asked.step
+
+    def step_and_ask(*arguments):
+        loss = unasked_step(*arguments)
+        assert asked.pruner.masks
+        return loss
+
+    asked.step = step_and_ask
+    for contender in (alone, asked):
+        train(contender, more_digits, range(EPOCHS))
+        contender.finish()
+    assert asked.facts() == alone.facts()
+    assert asked.facts()["num_dropped_once"] > 0
+
+
+def test_what_only_the_decision_drops_was_not_dropped_by_an_update(more_digits: Images):
+    contender = contender_of("no_shrink", more_digits)
+    train(contender, more_digits, range(EPOCHS))
+    assert contender.pruner.phase is trainonce.Phase.SETTLE
+    assert bool(contender._was_dropped.any())
+    assert bool(((contender._masks() == 0) & (contender._was_dropped == 0)).any()), "rounded widths always drop some that updates kept"
+
+
 def test_a_layer_that_the_masks_empty_is_measured_all_the_same(digits: Images, monkeypatch: pytest.MonkeyPatch):
     contender = contender_of("defaults", digits)
     masks = dict(contender.pruner.masks)
@@ -128,7 +160,8 @@ def test_the_command_writes_tables_figures_and_data(tmp_path: Path, monkeypatch:
     sheet = tmp_path / "studies.md"
     sizes = ["--depth", "8", "--epochs", "2", "--keep", "0.5", "--seeds", "3"]
     assert main(["studies", "--data", "digits", "--study", "shrink", "--table-only", *sizes, "--out", str(sheet)]) == 0
-    assert "| our defaults | 90.50 | 90.00 to 91.00, sd 0.71 | 2 of 3 | +0.00 | 0.499 | 0.610 | 3 | 1 | 2 |  |" in sheet.read_text()
+    assert "| our defaults | 90.50 | 90.00 to 91.00, sd 0.71 | 2 of 3 | - | 0.900 | 0.499 | 0.610 | 3 | 1 | 2 |  |" in sheet.read_text()
+    assert "| cut at the end only | 90.50 | 90.00 to 91.00, sd 0.71 | 2 of 3 | +0.00 (+0.00, +0.00) | 0.900 |" in sheet.read_text()
     assert "\n2026-01-02; torch 2.0; " in sheet.read_text()
     assert "--table-only" not in sheet.read_text()
     assert (tmp_path / "studies" / "shrink-keep0.5.png").read_bytes().startswith(b"\x89PNG")
@@ -139,7 +172,7 @@ def test_the_command_writes_tables_figures_and_data(tmp_path: Path, monkeypatch:
 
 
 def finished(one: Configuration, *, accuracy: float, of_code: str) -> dict:
-    log = [{"epoch": 1, "accuracy": 80.0, "seconds": 40.0}, {"epoch": 2, "accuracy": accuracy, "seconds": 40.0}]
+    log = [{"epoch": 1, "loss": 2.0, "accuracy": 80.0}, {"epoch": 2, "loss": 0.9, "accuracy": accuracy}]
     notes = {"penalties": [[1.0, 0.2], [2.0, 0.0]], "masked_accuracies": [50.0, None], "masks_keep": 0.61}
     sizes = {"share_of_flops": 0.499, "num_dropped_once": 3, "num_came_back": 1, "num_dead": 2}
     made = {"date": "2026-01-02", "threads": 1, "versions": {"torch": "2.0", "only_train_once": "missing"}}

@@ -21,7 +21,7 @@ STUDIES = {
         "lambda, the strength of the pull (figure 3 a, e)",
         "The paper's constant lambda at several strengths, without a floor, as there; our defaults pull at 0.05 and down to a tenth of the "
         "group's mean norm while the decision is open, and at 10 to zero after it.",
-        ("defaults", *(f"lambda_{value:g}" for value in CONSTANT_LAMBDAS)),
+        ("defaults", "no_pull", *(f"lambda_{value:g}" for value in CONSTANT_LAMBDAS)),
     ),
     "gamma": Study(
         "gamma, the weight of the FLOPs penalty (figures 3 b, f and 4)",
@@ -60,7 +60,8 @@ STUDIES = {
     ),
     "cuts": Study(
         "One cut or two, and when",
-        "Our defaults cut half of the way at 20 % of the run and the rest at 45 %; against one cut, early or late, and a later last one.",
-        ("defaults", "once_at_0.3", "once_at_0.5", *(f"last_at_{value:g}" for value in LAST_CUTS)),
+        "Our defaults cut half of the way at 20 % of the run and the rest at 45 %; against one cut, early or late, a later last one, and "
+        "Torch-Pruning, which cuts once at half-time.",
+        ("defaults", "once_at_0.3", "once_at_0.5", *(f"last_at_{value:g}" for value in LAST_CUTS), "torch_pruning"),
     ),
 }

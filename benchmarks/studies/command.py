@@ -10,14 +10,27 @@ from statistics import mean
 from benchmarks.accuracy.contenders import CONTENDERS
 from benchmarks.accuracy.options import add_run_options, configurations, said_seeds, said_sizes
 from benchmarks.accuracy.runs import run_all
-from benchmarks.accuracy.summary import Results, mean_accuracy, results_by_row, said_age, said_failure, said_spread
+from benchmarks.accuracy.summary import Results, lead_of, results_by_row, said, said_age, said_failure, said_spread
 from benchmarks.images import load_images
 from benchmarks.plots import Panel, write_png
 from benchmarks.sheet import RESULTS, heading_of_runs, table, write_sheet
 from benchmarks.studies.catalogue import STUDIES, Study
 from benchmarks.studies.curves import ACCURACY, REGULARISER, Curve, curves_of, write_curves
 
-_HEADER = ("variant", "accuracy, %", "spread", "seeds", "to the defaults", "FLOPs", "masks", "dropped once", "came back", "dead", "remark")
+_HEADER = (
+    "variant",
+    "accuracy, %",
+    "spread",
+    "seeds",
+    "to the defaults",
+    "training loss",
+    "FLOPs",
+    "masks",
+    "dropped once",
+    "came back",
+    "dead",
+    "remark",
+)
 
 _INTRODUCTION = """\
 ResNet-{depth}, {images}{num_images}, {epochs} epochs, batches of {batch}, recipe and batches as in `python -m benchmarks accuracy`. The
@@ -25,7 +38,8 @@ paper has ResNet-56, 300 epochs and p = 0.45 and 0.35: what is steep there may b
 defaults but for what it and its heading name; the budget is met whatever is varied, because the decision keeps it.
 
 - *accuracy*: of the last epoch on the whole test set, after the cut; *spread*: over the seeds that have been run.
-- *to the defaults*: difference of the means, in points; less than the spread says nothing.
+- *to the defaults*: in points, over the seeds that both have (each of them); less than the spread says nothing.
+- *training loss*: mean over the last epoch, on the augmented training images: less noisy than the accuracy.
 - *dropped once*, *came back*: units (channels) that the masks dropped at some update, and how many of these are in the small model.
 - *masks*: FLOPs that the masks without noise kept at the last update of the search; *dead*: filters in the small model that are all zero.
 - Figures, as the paper's 3 and 4: accuracy by epoch, of the model with the masks in force (hence the fall where the search begins), and
@@ -77,15 +91,15 @@ def _sections(
 def _cells(name: str, results: Mapping[str, Results], num_seeds: int, failures: Mapping[str, str]) -> tuple[str, ...]:
     runs, words = results[name], CONTENDERS[name].words
     if not runs:
-        return words, "-", "-", f"0 of {num_seeds}", *"------", said_failure(name, failures)
+        return words, "-", "-", f"0 of {num_seeds}", *"-------", said_failure(name, failures)
     accuracies = [run["accuracy"] for run in runs]
-    default = mean_accuracy(results["defaults"])
     return (
         words,
         f"{mean(accuracies):.2f}",
         said_spread(accuracies),
         f"{len(runs)} of {num_seeds}",
-        "-" if default is None else f"{mean(accuracies) - default:+.2f}",
+        "-" if name == "defaults" else said(lead_of(runs, results["defaults"])),
+        f"{mean(run['log'][-1]['loss'] for run in runs):.3f}",
         f"{mean(run['share_of_flops'] for run in runs):.3f}",
         f"{mean(run['masks_keep'] for run in runs):.3f}" if runs[0].get("masks_keep") is not None else "-",
         *(f"{mean(run[key] for run in runs):.0f}" if key in runs[0] else "-" for key in ("num_dropped_once", "num_came_back", "num_dead")),

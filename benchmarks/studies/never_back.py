@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from trainonce.policies import AnchoredController, Search
+from trainonce.policies.policy import Evaluate
 
 _FAR_BELOW = 1e3
 """No noise and no update brings a logit back from there."""
@@ -22,10 +23,15 @@ class NeverBack(AnchoredController):
         super().start(search)
         self._gone = torch.zeros(len(search.units), dtype=torch.bool)
 
+    def update(self, evaluate: Evaluate) -> float | None:
+        """What is below the line after it is gone; asking for masks in between changes nothing."""
+        loss = super().update(evaluate)
+        self._gone = self.penalised()
+        return loss
+
     def penalised(self) -> Tensor:
         """What is below the line now, and what has been."""
-        self._gone = self._gone | super().penalised()
-        return self._gone
+        return self._gone | super().penalised()
 
     def _expected(self) -> Tensor:
         return super()._expected() - _FAR_BELOW * self._gone

@@ -76,11 +76,10 @@ class Studied(Ours):
         ends_epoch = (number + 1) % steps_per_epoch == 0
         if draws or ends_epoch:
             self._notes["penalties"].append([(number + 1) / steps_per_epoch, self._penalty()])
-            if not self.pruner.shrunk:
-                self._was_dropped = torch.maximum(self._was_dropped, 1 - self._masks())
-            if draws and self.pruner.phase is trainonce.Phase.SEARCH:
-                # The last update of the search tells how near the controller came to the budget by itself.
-                self._notes["masks_keep"] = self.pruner.keep_flops_now
+        if draws and self.pruner.phase is trainonce.Phase.SEARCH:
+            self._was_dropped = torch.maximum(self._was_dropped, 1 - self._masks())
+            # The last update of the search tells how near the controller came to the budget by itself.
+            self._notes["masks_keep"] = self.pruner.keep_flops_now
         if ends_epoch:
             self._notes["masked_accuracies"].append(self._masked_accuracy())
         return loss

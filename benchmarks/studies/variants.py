@@ -42,6 +42,7 @@ VARIANTS = {
         f"lambda_{value:g}": Variant(words=f"constant lambda = {value:g}", strength=trainonce.Strength.constant(value))
         for value in CONSTANT_LAMBDAS
     },
+    "no_pull": Variant(words="no pull while the decision is open", strength=trainonce.Strength(searching=0.0)),
     **{
         f"gamma_{value:g}": Variant(words=f"the paper's controller, gamma = {value:g}", gamma=value, schedule=trainonce.Schedule.paper())
         for value in GAMMAS
