@@ -40,7 +40,7 @@ check: $(READY) ## everything CI runs: format, lint, types, layering, line budge
 coverage: $(PEERS_READY) ## inspect and cut every model of the suites; writes benchmarks/results/coverage.md
 	$(BIN)/python -m benchmarks coverage
 
-hesso: $(HESSO_READY) ## an environment of its own (torch 2.4.1) for the peer only_train_once, used by two benchmarks
+hesso: $(HESSO_READY) ## an environment of its own (torch 2.4.1) for the peer only_train_once
 
 clean: ## remove what was built; the environment stays
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache

@@ -11,6 +11,7 @@ import importlib
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,21 +32,25 @@ LEAST_PERIOD = 10
 
 
 class Hesso:
-    """A model with only_train_once's optimizer on it."""
+    """A model with only_train_once's optimizer on it; `num_kept` says of how many groups how many are to stay."""
 
     def __init__(
-        self, model: nn.Module, example: Tensor, recipe: Recipe, total_steps: int, *, group_sparsity: float, end: float = END
+        self, model: nn.Module, example: Tensor, recipe: Recipe, total_steps: int, *, num_kept: Callable[[int], int], end: float = END
     ) -> None:
         pruning_steps = max(LEAST_PERIOD, round((end - START) * total_steps))
         num_periods = max(1, min(PERIODS, pruning_steps // LEAST_PERIOD))
         with quiet():
             self._oto = _inspect(model, example)
+            # Only its optimizer counts the groups, so one is made to ask.
+            self.num_groups: int = self._oto.hesso(variant="sgd", lr=recipe.peak_learning_rate).total_num_groups
+            self.num_kept = num_kept(self.num_groups)
             self.optimizer = self._oto.hesso(
                 variant="sgd",
                 lr=recipe.peak_learning_rate,
                 first_momentum=recipe.momentum,
                 weight_decay=recipe.weight_decay,
-                target_group_sparsity=group_sparsity,
+                # It rounds down to a number of groups; in the middle between two, no rounding error matters.
+                target_group_sparsity=(self.num_groups - self.num_kept + 0.5) / self.num_groups,
                 start_pruning_step=round(START * total_steps),
                 pruning_periods=num_periods,
                 # The package drops the remainder of this division: without it the pruning ends where it was meant to.

@@ -82,9 +82,17 @@ def test_the_sheet_says_what_the_runs_say(tmp_path: Path):
     assert f"| {words['ours']} | 75.40 | 74.90 to 75.90, sd 0.71 | 2 of 3 | -0.10 (-0.10, -0.10) | 0.750 | 0.499 | yes | 0.400 |  |" in text
     assert f"| {words['hesso']} | 74.00 | - | 1 of 3 | -1.00 (1 seed) | 0.750 | 0.495 | NO | 0.400 |  |" in text
     assert f"| {words['torch_pruning']} | - | - | 0 of 3 | - | - | - | - | - | not run yet |" in text
-    assert f"| ahead of {words['hesso']} | >= 0.5 | +0.90 (1 seed) | yes |" in text
+    assert f"| ahead of {words['hesso']} | >= 0.5 | it has fewer FLOPs, so this says nothing | - |" in text
     assert f"| ahead of the best of the rest ({words['paper']}) | >= 0 | -0.20 (-0.20, -0.20) | NO |" in text
     assert "| to dense | >= -0.3 | -0.10 (-0.10, -0.10) | yes |" in text
+
+
+def test_a_peer_with_more_flops_than_asked_for_can_be_beaten(tmp_path: Path):
+    put(one("ours"), 74.9)
+    put(one("hesso"), 74.0, share=0.51)
+    text = written(tmp_path)
+    assert f"| ahead of {CONTENDERS['hesso'].words} | >= 0.5 | +0.90 (1 seed) | yes |" in text
+    assert "| 74.00 | - | 1 of 3 | - | 0.750 | 0.510 | NO | 0.400 |" in text
 
 
 def test_old_runs_are_shown_when_asked_for_and_marked(tmp_path: Path):

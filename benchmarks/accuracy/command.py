@@ -16,23 +16,23 @@ from benchmarks.sheet import RESULTS, heading_of_runs, write_sheet
 _INTRODUCTION = """\
 ResNet-{depth}, {images}{num_images}, {epochs} epochs in all for everyone, batches of {batch}, SGD with momentum 0.9 and weight decay 1e-4,
 one cosine from 0.1 after a short warm-up, shifted and mirrored images; the same batches in the same order for everyone with the same seed.
-The accuracy is that of the last epoch on the whole test set, after the cut; no run or epoch is chosen by it. But our defaults
-were developed on CIFAR-10, with shorter runs of seeds 0 and 1, and the controller's prior with runs of this very setting (ResNet-20, 4 epochs)
-on seeds 0 and 1, whose accuracies were seen: on CIFAR-10 only seed 2 is new to them. The peers have the settings of their own documents.
+The accuracy is that of the last epoch on the whole test set, after the cut; no run or epoch is chosen by it. But our defaults were
+developed on CIFAR-10 with runs of seeds 0 and 1, the controller's prior with ResNet-20 and 4 epochs of all of it, and their accuracies were
+seen: of that setting only seed 2 is new to them. The peers' settings were not chosen by any run.
 
-- *spread*: smallest and largest of the seeds, and their standard deviation; *to dense*: in points, over the seeds that both have (each of them).
+- *spread*: smallest and largest of the seeds, and their standard deviation; *to dense*: points, over the seeds that both have (each one).
 - *training loss*: mean over the last epoch, on the augmented training images, of which there are more than test images: less noisy.
 - *FLOPs*, *parameters*: share of the dense model's, counted by torch; *equal FLOPs*: within 1 % of what was asked for, in every run.
 - *ours* also calls the model on images held for the controller: a batch in 10 steps of the search, from a fixed 5 % of the training images,
   which everyone trains on. *The paper's constants*: lambda = 10, one cut at half-time, one update in 20 steps; few in so short a run.
-- *policy*: our schedule, budget, pull and cut, and another way to choose. Widths are rounded to multiples, so these rows differ in which
-  channels stay rather than in how many per layer. OTO and OTOv2 have their half-space projection, and OTO its package's lambda.
+- *policy*: our schedule, budget, cut and pull after the decision, and another way to choose. OTO and OTOv2 have their half-space projection,
+  and OTO its package's lambda; filter norm, FPGM, Taylor and random pull nothing before the decision, where ours pulls gently.
 - *from scratch*: the shape that our defaults found with the same seed, weights drawn anew, trained as long.
 - *Torch-Pruning* trains for half of the epochs, prunes every layer by the same ratio as its README does, and fine-tunes for the rest under
-  the common cosine. Where more rows of it are shown, each differs in one thing: a cosine for each half, the second a tenth as high; pruned
-  at 30 %, between our two cuts; all layers ranked together; its regulariser (with two cosines). Compare with the best.
-- *HESSO* prunes from 10 % to 25 % of the run, as the tutorial of its authors advises. It takes a share of groups; the one that gives the
-  FLOPs is searched for beforehand, on the same data, at no cost to it.
+  the common cosine. Its benchmark for CIFAR has a cosine for each half, the second a tenth as high, and ranks all layers together: these
+  are contenders too, and its regulariser (with two cosines), and pruning between our two cuts; each differs in one thing.
+- *HESSO* prunes from 10 % to 25 % of the run, as the tutorial of its authors advises. It takes a share of groups; the number that gives the
+  FLOPs is searched for beforehand, on the same data, at no cost to it. Where one group more or less jumps over them, it gets more FLOPs.
 - How long things take is another table's matter: `python -m benchmarks training_time`.
 """
 

@@ -80,7 +80,9 @@ CONTENDERS = {
     "random": Entry("policy random", "other_policies", "WithRandom", policy_files=("random_choice",)),
     "uniform": Entry("policy uniform", "other_policies", "WithUniform", policy_files=("norms", "relative"), is_extra=True),
     "torch_pruning": Entry("Torch-Pruning: train, prune, fine-tune, one cosine", "train_prune_tune", "OneCosine", is_peer=True),
-    "torch_pruning_early": Entry("Torch-Pruning: the same, pruned at 30 %", "train_prune_tune", "PrunedEarly", is_peer=True, is_extra=True),
+    "torch_pruning_early": Entry(
+        "Torch-Pruning: the same, pruned between our cuts", "train_prune_tune", "PrunedEarly", is_peer=True, is_extra=True
+    ),
     "torch_pruning_global": Entry(
         "Torch-Pruning: the same, layers ranked together", "train_prune_tune", "RankedTogether", is_peer=True, is_extra=True
     ),

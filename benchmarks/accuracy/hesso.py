@@ -1,7 +1,8 @@
 """only_train_once's HESSO in the harness; runs in that package's own environment.
 
-It takes a share of groups, not of FLOPs. So the share is searched for: a try ends when the pruning is over and the FLOPs are known, and
-begins anew with another share until they are within 1 % of what was asked for. Only the try that fits is trained to the end.
+It takes a share of groups, not of FLOPs. So their number is searched for: a try ends when the pruning is over and the FLOPs are known, and
+begins anew with another number until they are within 1 % of what was asked for. Only that is trained to the end; where one group
+more or less jumps over the goal, the side with more FLOPs is.
 """
 
 from __future__ import annotations
@@ -13,20 +14,15 @@ import torch
 from torch import nn
 
 from benchmarks.accuracy.contender import Batch, Contender
-from benchmarks.accuracy.share_search import Try, groups_to_keep
+from benchmarks.accuracy.share_search import Try, first_share, next_number, not_below
 from benchmarks.flops import count_image_macs
 from benchmarks.hesso import END, Hesso, cut_copy
 
 WITHIN = 0.01
-MOST_TRIES = 8
 
 
 class WrongShare(Exception):
-    """The FLOPs after the pruning are not those that were asked for; carries them."""
-
-    def __init__(self, found: float) -> None:
-        super().__init__(f"{found:.4f} of the FLOPs are left")
-        self.found = found
+    """The FLOPs after the pruning are not those that were asked for."""
 
 
 class HessoContender(Contender):
@@ -39,21 +35,24 @@ class HessoContender(Contender):
     # On the class: the harness makes a new contender for the next try.
 
     def prepare(self) -> None:
-        """Begin, or begin again, with the share of groups to try."""
-        self._groups_left = groups_to_keep(self.configuration.keep_flops, self.tries)
+        """Begin, or begin again, with the number of groups to try."""
         self._dense_macs = count_image_macs(self.model, self.example[:1])
-        self._hesso = Hesso(
-            self.model, self.example[:1], self.recipe, self.total_steps, group_sparsity=1 - self._groups_left, end=self.PRUNED_AT
-        )
+        self._hesso = Hesso(self.model, self.example[:1], self.recipe, self.total_steps, num_kept=self._num_to_keep, end=self.PRUNED_AT)
         self.optimizer = self._hesso.optimizer
+
+    def _num_to_keep(self, num_groups: int) -> int:
+        wanted = self.configuration.keep_flops
+        number = next_number(wanted, self.tries, num_groups) if self.tries else round(num_groups * first_share(wanted))
+        self._is_searching = number is not None
+        return not_below(wanted, self.tries).num_kept if number is None else number
 
     def step(self, number: int, batch: Batch, draw_held: Callable[[], Batch]) -> float:
         """A step; the first after the pruning looks at the FLOPs."""
-        if number == round(self.PRUNED_AT * self.total_steps) + 2 and len(self.tries) < MOST_TRIES:
+        if number == round(self.PRUNED_AT * self.total_steps) + 2 and self._is_searching:
             found = self._share_now()
             if abs(found / self.configuration.keep_flops - 1) > WITHIN:
-                self.tries.append((self._groups_left, found))
-                raise WrongShare(found)
+                self.tries.append(Try(self._hesso.num_kept, found))
+                raise WrongShare(f"{self._hesso.num_kept} of {self._hesso.num_groups} groups leave {found:.4f} of the FLOPs")
         return super().step(number, batch, draw_held)
 
     def finish(self) -> nn.Module:
@@ -62,7 +61,7 @@ class HessoContender(Contender):
 
     def facts(self) -> dict[str, Any]:
         """What was searched for."""
-        return {"group_sparsity": 1 - self._groups_left, "tries": len(self.tries) + 1}
+        return {"num_groups_kept": self._hesso.num_kept, "num_groups": self._hesso.num_groups, "tries": len(self.tries) + 1}
 
     def _share_now(self) -> float:
         """The FLOPs if the model were cut now, on a copy."""

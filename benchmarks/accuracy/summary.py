@@ -82,20 +82,26 @@ def _cells(name: str, results: Results, keep: float, dense: Results, num_seeds: 
 
 
 def _bars(of_name: Mapping[str, Results], keep: float) -> list[tuple[str, ...]]:
-    """Over the seeds that both have; the best of the rest is shown whoever it is."""
-    ours, bars = of_name.get("ours", ()), []
-    rest = {name: results for name, results in of_name.items() if name not in ("ours", "dense")}
-    leads = {name: lead for name, results in rest.items() if (lead := lead_of(ours, results)) is not None}
-    for name, lead in leads.items():
+    """Over the seeds that both have; the best of the rest is shown whoever it is. Nobody is beaten with fewer FLOPs than were asked for."""
+    ours, bars, leads = of_name.get("ours", ()), [], {}
+    for name in of_name.keys() - {"ours", "dense"}:
+        if (lead := lead_of(ours, of_name[name])) is not None:
+            leads[name] = None if any(result["share_of_flops"] < keep * (1 - WITHIN) for result in of_name[name]) else lead
+    for name in sorted(leads):
         if CONTENDERS[name].is_peer and keep in AHEAD:
-            bars.append((f"ahead of {CONTENDERS[name].words}", f">= {AHEAD[keep]}", said(lead), yes(lead.points >= AHEAD[keep])))
-    if leads:
-        best = min(leads, key=lambda name: leads[name].points)
-        bars.append((f"ahead of the best of the rest ({CONTENDERS[best].words})", ">= 0", said(leads[best]), yes(leads[best].points >= 0)))
+            bars.append((f"ahead of {CONTENDERS[name].words}", f">= {AHEAD[keep]}", *_verdict(leads[name], AHEAD[keep])))
+    if comparable := {name: lead.points for name, lead in leads.items() if lead is not None}:
+        best = min(comparable, key=lambda name: comparable[name])
+        bars.append((f"ahead of the best of the rest ({CONTENDERS[best].words})", ">= 0", *_verdict(leads[best], 0)))
     to_dense = lead_of(ours, of_name.get("dense", ()))
     if to_dense is not None and keep in OF_DENSE:
-        bars.append(("to dense", f">= {-OF_DENSE[keep]}", said(to_dense), yes(to_dense.points >= -OF_DENSE[keep])))
+        bars.append(("to dense", f">= {-OF_DENSE[keep]}", *_verdict(to_dense, -OF_DENSE[keep])))
     return bars
+
+
+def _verdict(lead: Lead | None, least: float) -> tuple[str, str]:
+    """What was found, and whether it is enough; None: the other had too few FLOPs."""
+    return ("it has fewer FLOPs, so this says nothing", "-") if lead is None else (said(lead), yes(lead.points >= least))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""The paper's studies at small scale, and two that it lacks."""
+"""The paper's studies at small scale, and those that it lacks."""
