@@ -1,4 +1,4 @@
-"""HESSO in our harness, with a stand-in for its package: it is asked for the right number of groups, and tries again until the FLOPs fit."""
+"""HESSO in our harness, with a stand-in for its package: it is asked for the right number of groups, and again until the FLOPs fit."""
 
 import sys
 from types import SimpleNamespace

@@ -42,7 +42,8 @@ def test_where_neighbours_lie_on_both_sides_the_search_ends_with_no_fewer_flops(
     tries, fits = searched(lambda groups: (0.2941 if groups * NUM_GROUPS < cliff else 0.3125) * (groups * NUM_GROUPS / cliff) ** 0.7, 0.3)
     assert not fits and len(tries) <= 12, tries
     best = not_below(0.3, tries)
-    assert best.num_kept == cliff and best.flops == pytest.approx(0.3125)
+    assert best.num_kept == cliff
+    assert best.flops == pytest.approx(0.3125)
 
 
 def test_a_law_that_falls_in_between_is_searched_all_the_same():
@@ -54,4 +55,5 @@ def test_a_law_that_falls_in_between_is_searched_all_the_same():
 def test_what_lies_between_two_tries_is_tried_next():
     # Correcting a power by the last try alone went further from the goal each time.
     found = next_number(0.3, [Try(86, 0.2557), Try(104, 0.37)], NUM_GROUPS)
-    assert found is not None and 86 < found < 104
+    assert found is not None
+    assert 86 < found < 104

@@ -25,7 +25,7 @@ seen: of that setting only seed 2 is new to them. The peers' settings were not c
 - *FLOPs*, *parameters*: share of the dense model's, counted by torch; *equal FLOPs*: within 1 % of what was asked for, in every run.
 - *ours* also calls the model on images held for the controller: a batch in 10 steps of the search, from a fixed 5 % of the training images,
   which everyone trains on. *The paper's constants*: lambda = 10, one cut at half-time, one update in 20 steps; few in so short a run.
-- *policy*: our schedule, budget, cut and pull after the decision, and another way to choose. OTO and OTOv2 have their half-space projection,
+- *policy*: our schedule, budget, cut and pull after the decision, and another way to choose. OTO and OTOv2 have their half-space operator,
   and OTO its package's lambda; filter norm, FPGM, Taylor and random pull nothing before the decision, where ours pulls gently.
 - *from scratch*: the shape that our defaults found with the same seed, weights drawn anew, trained as long.
 - *Torch-Pruning* trains for half of the epochs, prunes every layer by the same ratio as its README does, and fine-tunes for the rest under

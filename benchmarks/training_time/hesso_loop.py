@@ -13,7 +13,6 @@ from benchmarks.hesso import Hesso
 from benchmarks.loops import PlainLoop
 from benchmarks.recipe import Recipe
 
-
 with contextlib.suppress(ImportError):
     # In its environment: what it imports is there before the training begins, as with the others, and is not counted as the training's.
     importlib.import_module("only_train_once")
