@@ -32,10 +32,17 @@ LEAST_PERIOD = 10
 
 
 class Hesso:
-    """A model with only_train_once's optimizer on it; `num_kept` says of how many groups how many are to stay."""
+    """A model with only_train_once's optimizer on it; `choose_num_kept` says of so many groups how many are to stay."""
 
     def __init__(
-        self, model: nn.Module, example: Tensor, recipe: Recipe, total_steps: int, *, num_kept: Callable[[int], int], end: float = END
+        self,
+        model: nn.Module,
+        example: Tensor,
+        recipe: Recipe,
+        total_steps: int,
+        *,
+        choose_num_kept: Callable[[int], int],
+        end: float = END,
     ) -> None:
         pruning_steps = max(LEAST_PERIOD, round((end - START) * total_steps))
         num_periods = max(1, min(PERIODS, pruning_steps // LEAST_PERIOD))
@@ -43,7 +50,7 @@ class Hesso:
             self._oto = _inspect(model, example)
             # Only its optimizer counts the groups, so one is made to ask.
             self.num_groups: int = self._oto.hesso(variant="sgd", lr=recipe.peak_learning_rate).total_num_groups
-            self.num_kept = num_kept(self.num_groups)
+            self.num_kept = choose_num_kept(self.num_groups)
             self.optimizer = self._oto.hesso(
                 variant="sgd",
                 lr=recipe.peak_learning_rate,

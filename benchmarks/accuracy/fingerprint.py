@@ -15,7 +15,7 @@ from benchmarks.sheet import ROOT
 _HARNESS = ("resnet.py", "recipe.py", "images.py", "flops.py", "accuracy/child.py", "accuracy/contender.py")
 _ALSO = {
     "train_prune_tune": ("torchpruning.py",),
-    "hesso": ("hesso.py", "accuracy/share_search.py"),
+    "hesso": ("hesso.py", "accuracy/group_search.py"),
     "other_policies": ("accuracy/ours.py",),
     "studied": ("accuracy/ours.py", "studies/adamw.py", "studies/never_back.py"),
 }

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from benchmarks.accuracy.contender import Batch, Contender
-from benchmarks.accuracy.share_search import Try, first_share, next_number, not_below
+from benchmarks.accuracy.group_search import Try, first_share, next_number, not_below
 from benchmarks.flops import count_image_macs
 from benchmarks.hesso import END, Hesso, cut_copy
 
@@ -37,7 +37,9 @@ class HessoContender(Contender):
     def prepare(self) -> None:
         """Begin, or begin again, with the number of groups to try."""
         self._dense_macs = count_image_macs(self.model, self.example[:1])
-        self._hesso = Hesso(self.model, self.example[:1], self.recipe, self.total_steps, num_kept=self._num_to_keep, end=self.PRUNED_AT)
+        self._hesso = Hesso(
+            self.model, self.example[:1], self.recipe, self.total_steps, choose_num_kept=self._num_to_keep, end=self.PRUNED_AT
+        )
         self.optimizer = self._hesso.optimizer
 
     def _num_to_keep(self, num_groups: int) -> int:

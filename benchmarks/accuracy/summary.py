@@ -84,10 +84,10 @@ def _cells(name: str, results: Results, keep: float, dense: Results, num_seeds: 
 def _bars(of_name: Mapping[str, Results], keep: float) -> list[tuple[str, ...]]:
     """Over the seeds that both have; the best of the rest is shown whoever it is. Nobody is beaten with fewer FLOPs than were asked for."""
     ours, bars, leads = of_name.get("ours", ()), [], {}
-    for name in of_name.keys() - {"ours", "dense"}:
-        if (lead := lead_of(ours, of_name[name])) is not None:
-            leads[name] = None if any(result["share_of_flops"] < keep * (1 - WITHIN) for result in of_name[name]) else lead
-    for name in sorted(leads):
+    for name, results in of_name.items():
+        if name not in ("ours", "dense") and (lead := lead_of(ours, results)) is not None:
+            leads[name] = None if any(result["share_of_flops"] < keep * (1 - WITHIN) for result in results) else lead
+    for name in leads:
         if CONTENDERS[name].is_peer and keep in AHEAD:
             bars.append((f"ahead of {CONTENDERS[name].words}", f">= {AHEAD[keep]}", *_verdict(leads[name], AHEAD[keep])))
     if comparable := {name: lead.points for name, lead in leads.items() if lead is not None}:

@@ -8,7 +8,7 @@ import time
 
 from torch import Tensor, nn
 
-from benchmarks.accuracy.share_search import first_share
+from benchmarks.accuracy.group_search import first_share
 from benchmarks.hesso import Hesso
 from benchmarks.loops import PlainLoop
 from benchmarks.recipe import Recipe
@@ -28,7 +28,7 @@ class HessoLoop(PlainLoop):
         super().__init__(model, recipe, total_steps)
         start = time.perf_counter()
         self._hesso = Hesso(
-            model, example[:1], recipe, total_steps, num_kept=lambda num_groups: round(num_groups * first_share(keep_flops))
+            model, example[:1], recipe, total_steps, choose_num_kept=lambda num_groups: round(num_groups * first_share(keep_flops))
         )
         self.optimizer = self._hesso.optimizer
         self.setup_seconds = time.perf_counter() - start

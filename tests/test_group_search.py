@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from benchmarks.accuracy.share_search import Try, first_share, next_number, not_below
+from benchmarks.accuracy.group_search import Try, first_share, next_number, not_below
 
 NUM_GROUPS = 448
 
@@ -49,8 +49,11 @@ def test_where_neighbours_lie_on_both_sides_the_search_ends_with_no_fewer_flops(
 
 
 def test_a_law_that_falls_in_between_is_searched_all_the_same():
+    # Of 448 groups, 113 to 116 would fit but fall into a pit; 112 leave too little, 117 too much.
     tries, fits = searched(lambda groups: 0.2 if 0.25 < groups < 0.26 else 1.6 * groups, 0.41)
-    assert not fits or abs(tries[-1].flops / 0.41 - 1) <= 0.01
+    assert not fits, tries
+    assert 0.2 in [one.flops for one in tries]
+    assert not_below(0.41, tries).num_kept == 117
     assert len(tries) <= 12
 
 
