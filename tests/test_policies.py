@@ -223,6 +223,38 @@ def test_capacity_keeps_more_of_the_layers_whose_weights_cost_less():
     assert widths[0.2][-1] - widths[0.2][0] >= 6
 
 
+class Residual(nn.Module):
+    """A trunk that three layers read, and two branches that one reads each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = ConvNormRelu(3, 24)
+        self.branches = nn.ModuleList(nn.Sequential(ConvNormRelu(24, 24), nn.Conv2d(24, 24, 3, padding=1)) for _ in range(2))
+        self.head = nn.Linear(24, 4)
+
+    def forward(self, images: Tensor) -> Tensor:
+        trunk = self.stem(images)
+        for branch in self.branches:
+            trunk = trunk + branch(trunk)
+        return self.head(trunk.mean((2, 3)))
+
+
+@pytest.mark.parametrize("share", [0.6, 0.4, 0.15])
+def test_capacity_narrows_what_many_layers_read_last(share: float):
+    model = Residual()
+    tensors = dict(model.named_parameters())
+    units = Units.of(trainonce.inspect(model, torch.randn(2, 3, 8, 8)), tensors.keys())
+    search = Search(units, tensors, Budget.of_flops(units, share, 1), 0, 100, lambda: 1.0)
+    kept = {}
+    for trunk in (1.0, 3.0):
+        masks = search.budget.choose(started(Capacity(trunk=trunk, exponent=0.0), search).scores())
+        kept[trunk] = [float(mask.mean()) for mask in by_group(search, masks).values()]
+    assert max(kept[1.0]) - min(kept[1.0]) <= 0.1
+    stem, *inner = kept[3.0]
+    assert max(inner) - min(inner) <= 0.1
+    assert abs(stem - min(1.0, 3 * sum(inner) / 2)) <= 0.15
+
+
 def test_capacity_ranks_within_a_layer_as_it_is_told():
     search = search_in_narrowing()
     inner = started(RandomChoice(), search)

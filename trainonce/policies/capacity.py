@@ -1,4 +1,4 @@
-"""Choosing how much of each layer stays by what it can learn: at equal cost, layers with many weights stay wider."""
+"""Choosing how much of each layer stays by what it is good for: at equal cost, what many layers read and what has many weights stays."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainonce.channels import ChannelGroup, Role
 from trainonce.cost import Meter
 from trainonce.policies.norms import FilterNorm
 from trainonce.policies.policy import Policy, Search
@@ -17,19 +18,21 @@ _GONE = -1e3
 
 
 class Capacity(Policy):
-    """Keeps of every layer a share that grows with its weights per cost; in each, the units that another policy scores highest.
+    """Keeps of every layer a share that grows with its readers and its weights per cost; in each, the units another policy scores highest.
 
     What a mask changes now says which channels matter now; a layer that is trained on makes up for most of it, and then its weights count.
-    Early layers of a CNN are used at many places: they cost much and hold few weights. A unit at place k of n in its layer scores
+    Early layers of a CNN are used at many places: they cost much and hold few weights. A trunk, such as the stream of a residual net, is
+    read by many layers; narrowing it narrows all of them. A unit at place k of n in its layer scores
 
-        -log(k / n) + exponent * log(weights of the layer's units / their cost)
+        -log(k / n) + log(min(layers that read it, trunk)) + exponent * log(weights of the layer's units / their cost)
 
-    so that all layers keep the same share where weights cost the same everywhere, and no layer loses its best units.
+    so that all layers keep the same share where nothing else is told, and no layer loses its best units.
     """
 
-    def __init__(self, within: Policy | None = None, *, exponent: float = 0.2) -> None:
-        """`within` orders the units of a layer: by default the norm of their filters. Exponent 0: the same share of every layer."""
+    def __init__(self, within: Policy | None = None, *, trunk: float = 3.0, exponent: float = 0.2) -> None:
+        """`within` orders the units of a layer, by default the norm of their filters; `trunk` 1 and exponent 0: the same share of all."""
         self._within = within or FilterNorm(2)
+        self._trunk = trunk
         self._exponent = exponent
 
     def start(self, search: Search) -> None:
@@ -40,7 +43,8 @@ class Capacity(Policy):
         (costs,) = torch.autograd.grad(search.budget.cost(ones), ones)
         (weights,) = torch.autograd.grad(Meter.of(units.partition.tensor_sizes)(units.alive(ones)), ones)
         per_cost = (units.per_group(weights) / units.per_group(costs).clamp_min(1e-30)).clamp_min(1e-30).log()
-        self._wider = self._exponent * (per_cost - per_cost.mean())
+        readers = torch.tensor([_num_readers(group) for group in units.groups], dtype=torch.double)
+        self._wider = self._exponent * (per_cost - per_cost.mean()) + readers.clamp(1.0, self._trunk).log()
 
     def follow(self, search: Search) -> None:
         """What orders the units follows, too."""
@@ -71,3 +75,7 @@ class Capacity(Policy):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Put back what `state_dict` gave."""
         self._within.load_state_dict(state["within"])
+
+
+def _num_readers(group: ChannelGroup) -> int:
+    return len({part.tensor for part in group.slices if part.role is Role.READER})
