@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -213,7 +214,7 @@ def test_a_small_budget_is_used_up_too(share: float, seed: int):
 
 @pytest.mark.parametrize("share", [0.2, 0.25, 0.3, 0.4])
 def test_rounding_starves_no_layer(share: float):
-    """Layers of 16 channels are rounded to 8: what does not fit then goes down to 4, not to a single channel."""
+    """What does not fit with a round width goes down to a finer one, not to a single channel."""
     model = thin_resnet(20, 10)
     units = Units.of(trainonce.inspect(model, torch.zeros(1, 3, 32, 32)), dict(model.named_parameters()).keys())
     places = torch.cat([torch.arange(1, group.num_channels + 1) / group.num_channels for group in units.groups])
@@ -223,6 +224,12 @@ def test_rounding_starves_no_layer(share: float):
         plain = units.per_group(Budget.of_flops(units, share, 1).choose(scores))
         rounded = units.per_group(Budget.of_flops(units, share, None).choose(scores))
         assert bool((rounded >= (plain / 2).floor().clamp_min(1)).all()), (number, plain.tolist(), rounded.tolist())
+
+
+def test_widths_are_rounded_to_an_eighth_of_the_layer():
+    model = nn.Sequential(*(nn.Conv2d(*pair, 1) for pair in pairwise([3, 7, 16, 24, 32, 64, 100, 128, 512, 4])))
+    units = Units.of(trainonce.inspect(model, torch.zeros(1, 3, 4, 4)), dict(model.named_parameters()).keys())
+    assert Budget.of_flops(units, 0.5, None).roundings.tolist() == [1, 2, 2, 4, 8, 8, 16, 16]
 
 
 @pytest.mark.parametrize("share", [0.35, 0.45, 0.6])

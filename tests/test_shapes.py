@@ -15,7 +15,7 @@ from benchmarks.accuracy.contenders import CONTENDERS
 from benchmarks.accuracy.fingerprint import fingerprint
 from benchmarks.flops import count_image_macs, count_parameters
 from benchmarks.resnet import build_resnet
-from benchmarks.shapes.catalogue import EXPONENTS, SHAPES
+from benchmarks.shapes.catalogue import EXPONENTS, SHAPES, TRUNKS, shape_name
 
 EXAMPLE = torch.zeros(1, 3, 32, 32)
 
@@ -30,14 +30,22 @@ def test_a_shape_has_the_flops_that_were_asked_for(name: str):
     assert 0.49 <= share <= 0.5
 
 
-def test_a_larger_exponent_leaves_more_weights_for_the_same_flops():
-    sizes = [count_parameters(shaped(f"shape_{exponent:g}", 0.5).model) for exponent in EXPONENTS]
+@pytest.mark.parametrize("trunk", TRUNKS)
+def test_a_larger_exponent_leaves_more_weights_for_the_same_flops(trunk: int):
+    sizes = [count_parameters(shaped(shape_name(trunk, exponent), 0.5).model) for exponent in EXPONENTS]
     assert sizes == sorted(sizes)
     assert sizes[-1] > 1.5 * sizes[0]
 
 
+def test_a_larger_trunk_keeps_the_streams_wider():
+    even, wide = (shaped(shape_name(trunk, 0.0), 0.5).facts()["widths"] for trunk in TRUNKS)
+    streams = {"stem", "blocks.1.conv2"}  # only the classifier reads the last one
+    assert streams < even.keys()
+    assert all(wide[name] > even[name] if name in streams else wide[name] < even[name] for name in even)
+
+
 def test_a_shape_is_trained_and_says_its_widths():
-    contender = shaped("shape_0.2_any", 0.5)
+    contender = shaped("shape_any", 0.5)
     before = contender.model.blocks[0].conv1.weight.detach().clone()
     images, labels = torch.randn(4, 3, 32, 32), torch.arange(4)
     contender.step(0, (images, labels), lambda: (images, labels))
@@ -48,7 +56,7 @@ def test_a_shape_is_trained_and_says_its_widths():
 def test_the_command_writes_a_table_and_a_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(places, "RUNS", tmp_path / "runs")
     for seed in range(2):
-        for name in ("shape_0", "shape_0.2"):
+        for name in ("shape_1_0", "shape_3_0"):
             one = Configuration(contender=name, keep_flops=0.5, seed=seed, depth=8, epochs=2)
             result = {
                 "configuration": json.loads(one.to_json()),
@@ -69,6 +77,6 @@ def test_the_command_writes_a_table_and_a_figure(tmp_path: Path, monkeypatch: py
     assert main(["shapes", "--data", "digits", "--table-only", *sizes, "--out", str(sheet)]) == 0
     text = sheet.read_text()
     row = "1.050 | 1.00 to 1.10, sd 0.07 | 60.50 | 2 of 3 | 0.499 | 0.610 | 8 12 |  |"
-    assert f"| exponent 0: the same share of every layer | {row}" in text
-    assert "| exponent 0.5 | - | - | - | 0 of 3 | - | - | - | not run yet |" in text
+    assert f"| trunk 1, exponent 0: the same share of every layer | {row}" in text
+    assert "| trunk 3, exponent 0.5 | - | - | - | 0 of 3 | - | - | - | not run yet |" in text
     assert (tmp_path / "shapes" / "shapes.png").read_bytes().startswith(b"\x89PNG")

@@ -252,12 +252,13 @@ class _Order:
 
 
 def _rounding(num_channels: int, width: int, round_to: int | None) -> int:
-    """What a group's width is rounded to: 16 from 64 channels on, 8 from 16 on, any width below and on heads."""
+    """What a group's width is rounded to: about an eighth of it, a power of two up to 16; on heads any number."""
     if round_to is not None:
         return min(round_to, num_channels)
-    if width > 1 or num_channels < 16:
+    if width > 1:
         return 1
-    return 8 if num_channels < 64 else WIDEST_ROUNDING
+    eighth = max(1, num_channels // 8)
+    return min(WIDEST_ROUNDING, 1 << (eighth.bit_length() - 1))
 
 
 def _up(share: float) -> float:

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from benchmarks.accuracy.contenders import Entry, add_contenders
 
-EXPONENTS = (-0.2, 0.0, 0.1, 0.2, 0.35, 0.5)
+TRUNKS = (1, 3)
+"""Of `policies.Capacity`: how much more is kept of what many layers read."""
+
+EXPONENTS = (-0.2, 0.0, 0.2, 0.5)
 """Of `policies.Capacity`: from wide early layers to wide late ones."""
 
 
@@ -15,18 +18,28 @@ class Shape:
     """How a budget is shared among the layers."""
 
     words: str
+    trunk: int
     exponent: float
     round_to: int | None = None
 
 
-def _said(exponent: float) -> str:
-    remark = {0.0: ": the same share of every layer", 0.2: ": the default prior"}.get(exponent, "")
-    return f"exponent {exponent:g}{remark}"
+def _said(trunk: int, exponent: float) -> str:
+    remark = {(1, 0.0): ": the same share of every layer", (3, 0.0): ": the default prior"}.get((trunk, exponent), "")
+    return f"trunk {trunk}, exponent {exponent:g}{remark}"
+
+
+def shape_name(trunk: int, exponent: float) -> str:
+    """What a shape is called as a contender."""
+    return f"shape_{trunk}_{exponent:g}"
 
 
 SHAPES = {
-    **{f"shape_{exponent:g}": Shape(words=_said(exponent), exponent=exponent) for exponent in EXPONENTS},
-    "shape_0.2_any": Shape(words="exponent 0.2, any width, not rounded", exponent=0.2, round_to=1),
+    **{
+        shape_name(trunk, exponent): Shape(words=_said(trunk, exponent), trunk=trunk, exponent=exponent)
+        for trunk in TRUNKS
+        for exponent in EXPONENTS
+    },
+    "shape_any": Shape(words="the default prior, any width, not rounded", trunk=3, exponent=0.0, round_to=1),
 }
 
 add_contenders(

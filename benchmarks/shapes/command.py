@@ -13,7 +13,7 @@ from benchmarks.accuracy.runs import run_all
 from benchmarks.accuracy.summary import Results, results_by_row, said_age, said_failure, said_spread
 from benchmarks.images import load_images
 from benchmarks.plots import Panel, write_png
-from benchmarks.shapes.catalogue import EXPONENTS, SHAPES
+from benchmarks.shapes.catalogue import EXPONENTS, SHAPES, TRUNKS, shape_name
 from benchmarks.sheet import RESULTS, heading_of_runs, table, write_sheet
 
 _HEADER = ("shape", "training loss", "spread", "accuracy, %", "seeds", "FLOPs", "parameters", "widths (seed 0)", "remark")
@@ -23,8 +23,9 @@ ResNet-{depth}, {images}{num_images}, {epochs} epoch(s), batches of {batch}, rec
 Nothing is pruned while it trains: an untrained model is cut to the shape, its weights are drawn anew, and it trains as the dense one does.
 So this is about how a budget is shared among layers, not about which channels stay.
 
-- *exponent*: of `trainonce.policies.Capacity`. A layer's share grows with its weights per FLOP to this power: 0 keeps the same share of
-  every layer, above it late layers stay wide, below it early ones. Widths are rounded as by `attach`, unless it says otherwise.
+- *trunk*: of `trainonce.policies.Capacity`. The stream of each stage, which several layers read, keeps up to this many times the share
+  that a layer inside a block keeps; 1: as much. *exponent*: a layer's share grows with its weights per FLOP to this power; above 0 late
+  layers stay wide, below it early ones. Widths are rounded as by `attach`, unless it says otherwise.
 - *training loss*: mean over the last epoch, on the augmented training images; the smaller, the faster it learned. *spread*: of seeds.
 - *accuracy*: of the last epoch on the test set; too noisy to tell near shapes apart.
 """
@@ -81,9 +82,13 @@ def _cells(name: str, results: Results, num_seeds: int, failures: Mapping[str, s
 
 
 def _panel(rows: Mapping[tuple[str, float], Results], keep: float) -> Panel:
-    """The loss by exponent, a line for the rounded widths; the band is over the seeds."""
-    by_seed: dict[int, list[tuple[float, float]]] = {}
-    for exponent in EXPONENTS:
-        for result in rows.get((f"shape_{exponent:g}", keep), ()):
-            by_seed.setdefault(result["configuration"]["seed"], []).append((exponent, result["log"][-1]["loss"]))
-    return Panel("exponent", "training loss", {f"keep_flops = {keep:g}": list(by_seed.values())} if by_seed else {})
+    """The loss by exponent, a line for each trunk; the band is over the seeds."""
+    lines: dict[str, list[list[tuple[float, float]]]] = {}
+    for trunk in TRUNKS:
+        by_seed: dict[int, list[tuple[float, float]]] = {}
+        for exponent in EXPONENTS:
+            for result in rows.get((shape_name(trunk, exponent), keep), ()):
+                by_seed.setdefault(result["configuration"]["seed"], []).append((exponent, result["log"][-1]["loss"]))
+        if by_seed:
+            lines[f"keep_flops = {keep:g}, trunk {trunk}"] = list(by_seed.values())
+    return Panel("exponent", "training loss", lines)

@@ -21,7 +21,7 @@ class Shaped(Contender):
     def prepare(self) -> None:
         """Cut the untrained model and draw its weights again."""
         shape = SHAPES[self.configuration.contender]
-        policy, whole = Capacity(exponent=shape.exponent), copy.deepcopy(self.model)
+        policy, whole = Capacity(trunk=shape.trunk, exponent=shape.exponent), copy.deepcopy(self.model)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", trainonce.ShortRun)
             pruner = trainonce.attach(

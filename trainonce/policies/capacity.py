@@ -29,8 +29,8 @@ class Capacity(Policy):
     so that all layers keep the same share where nothing else is told, and no layer loses its best units.
     """
 
-    def __init__(self, within: Policy | None = None, *, trunk: float = 3.0, exponent: float = 0.2) -> None:
-        """`within` orders the units of a layer, by default the norm of their filters; `trunk` 1 and exponent 0: the same share of all."""
+    def __init__(self, within: Policy | None = None, *, trunk: float = 3.0, exponent: float = 0.0) -> None:
+        """`within` orders the units of a layer, by default the norm of their filters; `trunk` 1: the same share of all."""
         self._within = within or FilterNorm(2)
         self._trunk = trunk
         self._exponent = exponent
