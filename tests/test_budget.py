@@ -226,10 +226,10 @@ def test_rounding_starves_no_layer(share: float):
         assert bool((rounded >= (plain / 2).floor().clamp_min(1)).all()), (number, plain.tolist(), rounded.tolist())
 
 
-def test_widths_are_rounded_to_an_eighth_of_the_layer():
+def test_widths_are_rounded_to_a_sixteenth_of_the_layer():
     model = nn.Sequential(*(nn.Conv2d(*pair, 1) for pair in pairwise([3, 7, 16, 24, 32, 64, 100, 128, 512, 4])))
     units = Units.of(trainonce.inspect(model, torch.zeros(1, 3, 4, 4)), dict(model.named_parameters()).keys())
-    assert Budget.of_flops(units, 0.5, None).roundings.tolist() == [1, 2, 2, 4, 8, 8, 16, 16]
+    assert Budget.of_flops(units, 0.5, None).roundings.tolist() == [1, 1, 1, 2, 4, 4, 8, 16]
 
 
 @pytest.mark.parametrize("share", [0.35, 0.45, 0.6])

@@ -40,7 +40,7 @@ def attach(
     """A pruner that makes `model` smaller while `optimizer` trains it.
 
     Give one budget: `keep_flops` or `keep_params`, the share of the whole model that stays. `keep` names modules to leave alone,
-    `round_to` the number that widths should be multiples of (None: an eighth of the layer, at most 16). With `shrink=False`
+    `round_to` the number that widths should be multiples of (None: a sixteenth of the layer, at most 16). With `shrink=False`
     the model is cut only by `finish`.
 
     Example: `pruner = trainonce.attach(model, optimizer, example=images, keep_flops=0.45, total_steps=len(loader) * epochs)`.

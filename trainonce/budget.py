@@ -252,13 +252,13 @@ class _Order:
 
 
 def _rounding(num_channels: int, width: int, round_to: int | None) -> int:
-    """What a group's width is rounded to: about an eighth of it, a power of two up to 16; on heads any number."""
+    """What a group's width is rounded to: about a sixteenth of it, a power of two up to 16; on heads any number."""
     if round_to is not None:
         return min(round_to, num_channels)
     if width > 1:
         return 1
-    eighth = max(1, num_channels // 8)
-    return min(WIDEST_ROUNDING, 1 << (eighth.bit_length() - 1))
+    sixteenth = max(1, num_channels // 16)
+    return min(WIDEST_ROUNDING, 1 << (sixteenth.bit_length() - 1))
 
 
 def _up(share: float) -> float:
