@@ -19,7 +19,7 @@ BENCHMARKS = {
     "resume": "kill -9 at random steps, resume, compare the final weights bit for bit",
     "kills": "one run of the command line killed twenty times, also during saves, and compared bit for bit",
     "accuracy": "accuracy at equal FLOPs and equal epochs, ours and the peers",
-    "shapes": "which shape learns fastest from scratch at equal FLOPs: even, wide early or wide late layers",
+    "shapes": "which shape learns fastest from scratch at equal FLOPs: even, or early, late or shared layers wide",
     "studies": "the paper's studies of its constants, revival and shrink on and off, with curves",
     "cost": "training time, memory and latency of ours, dense, Torch-Pruning and HESSO, and where a step's time goes",
     "growth": "how the time of inspection and projection grows with the model",

@@ -85,6 +85,27 @@ def test_a_variant_meets_the_budget_and_notes_every_epoch(name: str, digits: Ima
     assert 0 <= facts["num_came_back"] <= facts["num_dropped_once"]
 
 
+def test_the_defaults_are_those_of_attach(more_digits: Images):
+    ours, studied = (contender_of(name, more_digits) for name in ("ours", "defaults"))
+    for contender in (ours, studied):
+        train(contender, more_digits, range(EPOCHS - 1))
+    assert 0 < ours.pruner.keep_flops_now < 1
+    assert all(torch.equal(mask, studied.pruner.masks[name]) for name, mask in ours.pruner.masks.items())
+    assert all(map(torch.equal, ours.model.parameters(), studied.model.parameters()))
+
+
+def test_the_prior_decides_widths_or_channels_or_both(digits: Images):
+    masks = {}
+    for name in ("prior_alone", "prior_random", "even_random"):
+        contender = contender_of(name, digits)
+        train(contender, digits, range(EPOCHS))
+        masks[name] = contender.pruner.masks
+    widths = {name: [int(mask.sum()) for mask in found.values()] for name, found in masks.items()}
+    assert all(abs(one - other) <= 2 for one, other in zip(widths["prior_alone"], widths["prior_random"], strict=True))
+    assert not all(torch.equal(mask, masks["prior_random"][name]) for name, mask in masks["prior_alone"].items())
+    assert int(masks["prior_random"]["stem"].sum()) > int(masks["even_random"]["stem"].sum())
+
+
 def test_without_revival_a_dropped_unit_stays_only_to_fill_a_layer(digits: Images):
     contender = contender_of("never_back", digits)
     train(contender, digits, range(EPOCHS))

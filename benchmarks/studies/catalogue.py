@@ -53,6 +53,13 @@ STUDIES = {
         "zero gets no gradient any more, and if it is kept all the same it is dead.",
         ("defaults", "never_back", "no_floor", "lambda_10"),
     ),
+    "prior": Study(
+        "Which widths, and which channels",
+        "Our defaults begin from a prior in which what several layers read stays up to three times as wide as other layers. Against the "
+        "same share of every layer; and without a controller, with the filters of largest norm and with random channels, which are not "
+        "pulled before the decision.",
+        ("defaults", "even", "prior_alone", "prior_random", "even_random"),
+    ),
     "shrink": Study(
         "Cut while training, or at the end",
         "The same decision and the same training; the accuracies should differ by no more than rounding does over a run.",

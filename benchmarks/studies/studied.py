@@ -16,7 +16,7 @@ from benchmarks.accuracy.ours import Ours
 from benchmarks.images import load_images, predict
 from benchmarks.studies.never_back import NeverBack
 from benchmarks.studies.variants import VARIANTS, Variant
-from trainonce.policies import Capacity, Controller, Policy
+from trainonce.policies import AnchoredController, Capacity, Controller, Policy, RandomChoice
 from trainonce.policies.default import BETWEEN_LAYERS
 from trainonce.projection import Pull
 from trainonce.succession import plan_after
@@ -41,10 +41,15 @@ class Studied(Ours):
     def variant(self) -> Variant:
         return VARIANTS[self.configuration.contender]
 
-    def policy(self) -> Policy | None:
-        if not self.variant.revives:
-            return NeverBack(prior=Capacity(), between_layers=BETWEEN_LAYERS)
-        return None if self.variant.gamma is None else Controller(gamma=self.variant.gamma)
+    def policy(self) -> Policy:
+        variant = self.variant
+        if variant.gamma is not None:
+            return Controller(gamma=variant.gamma)
+        prior = Capacity(RandomChoice() if variant.random_within else None, trunk=variant.trunk)
+        if not variant.learns:
+            return prior
+        controller = AnchoredController if variant.revives else NeverBack
+        return controller(prior=prior, between_layers=BETWEEN_LAYERS)
 
     def pull(self) -> Pull:
         return self.variant.pull

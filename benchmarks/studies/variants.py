@@ -31,6 +31,15 @@ class Variant:
     revives: bool = True
     """Whether a unit that was dropped once may come back."""
 
+    trunk: float = 3.0
+    """How much more the prior keeps of what several layers read; 1: the same share of every layer."""
+
+    learns: bool = True
+    """Whether a controller goes on from the prior; without one, the prior decides."""
+
+    random_within: bool = False
+    """Whether the prior takes random channels of a layer, in place of the filters of largest norm."""
+
     recipe: Recipe = field(default_factory=Recipe)
     shrinks: bool = True
     prunes: bool = True
@@ -59,6 +68,12 @@ VARIANTS = {
     "adamw_metric": Variant(words="AdamW, proximal in Adam's metric", recipe=ADAMW, pull=trainonce.AdamMetric()),
     "dense_adamw": Variant(words="dense, AdamW", recipe=ADAMW, prunes=False),
     "never_back": Variant(words="what was dropped once stays dropped", revives=False),
+    "even": Variant(words="the same share of every layer", trunk=1.0),
+    "prior_alone": Variant(words="no controller: the prior's widths, the filters of largest norm", learns=False),
+    "prior_random": Variant(words="no controller: the prior's widths, random channels", learns=False, random_within=True),
+    "even_random": Variant(
+        words="no controller: the same share of every layer, random channels", trunk=1.0, learns=False, random_within=True
+    ),
     "no_floor": Variant(words="no floor", strength=trainonce.Strength(floor=0.0)),
     "no_shrink": Variant(words="cut at the end only", shrinks=False),
     "once_at_0.3": Variant(words="one cut, at 30 % of the run", schedule=trainonce.Schedule(first_cut_from=0.3, settle_from=0.3)),
@@ -79,7 +94,7 @@ add_contenders(
             is_extra=True,
             package="studies",
             settings=repr(variant),
-            policy_files=DEFAULT_POLICY,
+            policy_files=(*DEFAULT_POLICY, "random_choice"),
         )
         for name, variant in VARIANTS.items()
     }
