@@ -1,5 +1,6 @@
 """Shapes at equal FLOPs: each meets the budget, a larger exponent moves weights to late layers, the sheet says what was found."""
 
+import inspect
 import json
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from benchmarks.accuracy.fingerprint import fingerprint
 from benchmarks.flops import count_image_macs, count_parameters
 from benchmarks.resnet import build_resnet
 from benchmarks.shapes.catalogue import EXPONENTS, SHAPES, TRUNKS, shape_name
+from trainonce.policies import Capacity
 
 EXAMPLE = torch.zeros(1, 3, 32, 32)
 
@@ -42,6 +44,13 @@ def test_a_larger_trunk_keeps_the_streams_wider():
     streams = {"stem", "blocks.1.conv2"}  # only the classifier reads the last one
     assert streams < even.keys()
     assert all(wide[name] > even[name] if name in streams else wide[name] < even[name] for name in even)
+
+
+def test_what_is_called_the_default_prior_is_that_of_the_library():
+    given = {name: value.default for name, value in inspect.signature(Capacity).parameters.items()}
+    defaults = [shape for shape in SHAPES.values() if "default prior" in shape.words]
+    assert len(defaults) == 2
+    assert all((shape.trunk, shape.exponent) == (given["trunk"], given["exponent"]) for shape in defaults)
 
 
 def test_a_shape_is_trained_and_says_its_widths():

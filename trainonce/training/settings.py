@@ -20,7 +20,7 @@ class Settings:
     keep_params: float | None = setting(None, "share of the model's parameters that the small model may have", float, above=0, at_most=1)
     keep: tuple[str, ...] = setting((), "groups or modules to leave whole, such as 'layer4.*'", str, several=True)
     round_to: int | None = setting(
-        None, "make widths multiples of this; by default as wide a multiple as each layer affords", int, at_least=1
+        None, "make widths multiples of this; by default of a sixteenth of the layer, at most 16", int, at_least=1
     )
     search_from: float = setting(0.05, "share of the run after which masks are searched", float, at_least=0, below=1)
     shrink_from: float = setting(0.10, "share of the run after which masked channels are pulled to zero", float, at_least=0, below=1)
