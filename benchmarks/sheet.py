@@ -21,8 +21,8 @@ CACHE = Path(__file__).parent / ".cache"
 _PLACES = {"--data": "PATH", "--out": None, "--hesso-python": None}
 """Options whose value is a place on one machine: said by a word, or left out."""
 
-_LEFT_OUT = ("--table-only",)
-"""Prints again what is there; the command that makes it has no such word."""
+_LEFT_OUT = ("--table-only", "--afresh")
+"""About what is there already; the command that makes a sheet has no such word."""
 
 
 def spoken_command(words: Sequence[str] | None = None) -> str:

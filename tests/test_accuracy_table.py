@@ -1,19 +1,24 @@
 """The table of accuracies compares like with like: the same seeds, the same code, the same FLOPs."""
 
+import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from benchmarks.__main__ import main
 from benchmarks.accuracy import configuration as places
+from benchmarks.accuracy import records
 from benchmarks.accuracy.configuration import Configuration
 from benchmarks.accuracy.contenders import CONTENDERS
 from benchmarks.accuracy.fingerprint import fingerprint
-from benchmarks.accuracy.summary import lead_of, results_by_row, said
+from benchmarks.accuracy.runs import run_and_record
+from benchmarks.accuracy.summary import lead_of, results_by_row, said, summarise
 from benchmarks.figures import look_up, read_figures
+from benchmarks.sheet import RESULTS
 
 NAMED = {"dense", "ours", "scratch", "paper", "oto", "otov2", "filter_norm", "fpgm", "taylor", "random", "torch_pruning", "hesso"}
 
@@ -21,6 +26,7 @@ NAMED = {"dense", "ours", "scratch", "paper", "oto", "otov2", "filter_norm", "fp
 @pytest.fixture(autouse=True)
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(places, "RUNS", tmp_path / "runs")
+    monkeypatch.setattr(records, "PLACE", tmp_path)
     (tmp_path / "runs").mkdir()
     return tmp_path / "runs"
 
@@ -30,7 +36,11 @@ def one(name: str, *, keep: float = 0.5, seed: int = 0) -> Configuration:
 
 
 def put(which: Configuration, accuracy: float, *, share: float | None = None, of_code: str | None = None) -> None:
-    result = {
+    which.result_file.write_text(json.dumps(result_of(which, accuracy, share=share, of_code=of_code)))
+
+
+def result_of(which: Configuration, accuracy: float, *, share: float | None = None, of_code: str | None = None) -> dict[str, Any]:
+    return {
         "of_code": of_code or fingerprint(which.contender),
         "configuration": json.loads(which.to_json()),
         "accuracy": accuracy,
@@ -41,7 +51,6 @@ def put(which: Configuration, accuracy: float, *, share: float | None = None, of
         "threads": 1,
         "date": f"2026-01-0{1 + which.seed}",
     }
-    which.result_file.write_text(json.dumps(result))
 
 
 def written(tmp_path: Path, *words: str) -> str:
@@ -120,3 +129,67 @@ def test_a_run_that_needs_another_is_of_the_code_of_both(monkeypatch: pytest.Mon
     monkeypatch.setitem(CONTENDERS, "ours", replace(CONTENDERS["ours"], settings="other"))
     assert fingerprint("scratch") != before[0]
     assert fingerprint("dense") == before[1]
+
+
+def test_a_clone_knows_the_runs_that_are_recorded_beside_the_sheet(tmp_path: Path, runs: Path):
+    put(one("ours"), 71.0)
+    before = written(tmp_path)
+    one("ours").result_file.unlink()
+    assert not list(runs.iterdir())
+    assert written(tmp_path) == before
+    assert one("ours").result(of_code=fingerprint("ours"))["accuracy"] == 71.0
+    assert one("ours").result(of_code="of another time") is None
+    assert one("ours").result(made_here=True) is None
+
+
+def test_what_was_run_here_goes_before_what_is_recorded(tmp_path: Path):
+    put(one("ours"), 71.0)
+    put(one("ours", seed=1), 72.0)
+    written(tmp_path)
+    put(one("ours"), 73.0)
+    assert f"| {CONTENDERS['ours'].words} | 72.50 | 72.00 to 73.00, sd 0.71 | 2 of 3 |" in written(tmp_path)
+    assert [json.loads(line)["accuracy"] for line in (tmp_path / "accuracy.runs.jsonl").read_text().splitlines()] == [73.0, 72.0]
+
+
+def test_records_do_not_say_where_the_images_lay(tmp_path: Path):
+    which = replace(one("ours"), data="/home/somebody/pictures.tar")
+    path = records.write_records(tmp_path / "accuracy.md", {which.name: result_of(which, 71.0)})
+    assert "somebody" not in path.read_text()
+    assert replace(which, data="/elsewhere/pictures.tar").result() == result_of(replace(which, data="pictures.tar"), 71.0)
+
+
+def test_what_only_a_sheet_is_left_of_is_shown_marked_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    records.write_records(tmp_path / "accuracy.md", {one("dense").name: {**result_of(one("dense"), 75.0), "from_sheet": "of a day"}})
+    assert f"| {CONTENDERS['dense'].words} | 75.00 | - | 1 of 3 | - | 0.750 | 1.000 | - | 0.400 | 1 from the sheet before |" in written(
+        tmp_path
+    )
+    assert one("dense").result() is None
+    started: list[str] = []
+    monkeypatch.setattr("benchmarks.accuracy.runs._run", lambda configuration, *_: started.append(configuration.name))
+    asked = argparse.Namespace(table_only=False, keep_cache=False, afresh=False, workers=1, threads=1, out=tmp_path / "accuracy.md")
+    run_and_record([one("dense")], asked)
+    assert started == [one("dense").name]
+
+
+@pytest.mark.parametrize(("afresh", "expected"), [(False, []), (True, ["dense"])])
+def test_recorded_runs_are_made_again_only_if_asked_for(afresh: bool, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    records.write_records(tmp_path / "accuracy.md", {one("dense").name: result_of(one("dense"), 75.0)})
+    started: list[str] = []
+    monkeypatch.setattr("benchmarks.accuracy.runs._run", lambda configuration, *_: started.append(configuration.contender))
+    asked = argparse.Namespace(table_only=False, keep_cache=False, afresh=afresh, workers=1, threads=1, out=tmp_path / "accuracy.md")
+    run_and_record([one("dense")], asked)
+    assert started == expected
+
+
+def test_the_committed_sheet_is_that_of_the_committed_runs(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(records, "PLACE", RESULTS)
+    budgets = {name: (0.5, 0.3) if entry.prunes else (1.0,) for name, entry in CONTENDERS.items() if not entry.is_extra}
+    cifar = Configuration(contender="", keep_flops=0, seed=0, epochs=4, data="cifar10-images.tar.gz")
+    wanted = [
+        replace(cifar, contender=name, keep_flops=keep, seed=seed) for seed in range(3) for name, keeps in budgets.items() for keep in keeps
+    ]
+    expected = summarise(results_by_row(wanted, accept_old=True), {}, num_seeds=3)
+    text = (RESULTS / "accuracy.md").read_text()
+    # Whether the code has changed since is said in the last column, and may change.
+    found = text[text.index("\n## keep_flops") :].splitlines()
+    assert [line.split(" | ")[:-1] for line in found] == [line.split(" | ")[:-1] for line in expected]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from benchmarks.accuracy.contenders import CONTENDERS
 from benchmarks.accuracy.options import add_run_options, configurations, said_seeds, said_sizes
-from benchmarks.accuracy.runs import run_all
-from benchmarks.accuracy.summary import results_by_row, summarise
+from benchmarks.accuracy.runs import run_and_record
+from benchmarks.accuracy.summary import summarise
 from benchmarks.hesso import python_of_peer
 from benchmarks.images import load_images
 from benchmarks.sheet import RESULTS, heading_of_runs, write_sheet
@@ -34,6 +34,8 @@ of a layer, lies between two that were tried there). What the peers have is said
   are contenders too, and its regulariser (with two cosines), and pruning between our two cuts; each differs in one thing.
 - *HESSO* prunes from 10 % to 25 % of the run, as the tutorial of its authors advises. It takes a share of groups; the number that gives the
   FLOPs is searched for beforehand, on the same data, at no cost to it. Where one group more or less jumps over them, it gets more FLOPs.
+- *from the sheet before*: the record of the run is lost, and its figures are those of the last sheet that had it; the next call of this
+  command that runs anything runs it again.
 - How long things take is another table's matter: `python -m benchmarks training_time`.
 """
 
@@ -52,15 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
     images = load_images(arguments.data)
     names = arguments.contender or [name for name, entry in CONTENDERS.items() if not entry.is_extra]
     wanted = configurations(arguments, names, images)
-    failures: dict[str, str] = {}
-    if not arguments.table_only:
-        needs_peer = any(CONTENDERS[configuration.contender].needs_peer_python for configuration in wanted)
-        peer_python = python_of_peer(arguments.hesso_python) if needs_peer else None
-        failures = run_all(
-            wanted, workers=arguments.workers, threads=arguments.threads, peer_python=peer_python, accept_old=arguments.keep_cache
-        )
+    needs_peer = not arguments.table_only and any(CONTENDERS[name].needs_peer_python for name in names)
+    rows, failures = run_and_record(wanted, arguments, peer_python=python_of_peer(arguments.hesso_python) if needs_peer else None)
     words = _INTRODUCTION.format(**said_sizes(arguments, images))
-    rows = results_by_row(wanted, accept_old=arguments.keep_cache)
     write_sheet(
         arguments.out,
         [

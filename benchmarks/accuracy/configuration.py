@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.accuracy.records import recorded
 from benchmarks.sheet import CACHE
 
 RUNS = CACHE / "accuracy"
@@ -55,12 +56,16 @@ class Configuration:
         """Where an unfinished run goes on from."""
         return RUNS / "states" / self.name
 
-    def result(self, *, of_code: str | None = None) -> dict[str, Any] | None:
-        """What the run gave; None if it is not over, or was made by other code than `of_code`."""
-        if not self.result_file.exists():
-            return None
-        result = json.loads(self.result_file.read_text())
-        return result if of_code in (None, result.get("of_code")) else None
+    def result(self, *, of_code: str | None = None, made_here: bool = False, to_show: bool = False) -> dict[str, Any] | None:
+        """What the run gave, here or as it is recorded; None if it is not over, or was made by other code than `of_code`.
+
+        Figures that only a sheet is left of can be shown, and nothing else can be done with them.
+        """
+        here = json.loads(self.result_file.read_text()) if self.result_file.exists() else None
+        for result in (here, None if made_here else recorded(self.name)):
+            if result is not None and of_code in (None, result.get("of_code")) and (to_show or "from_sheet" not in result):
+                return result
+        return None
 
     def num_epochs_done(self) -> int:
         """For the progress bar."""

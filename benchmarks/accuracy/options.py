@@ -24,7 +24,8 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="runs at the same time (default: 1)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="of each run (default: 1)")
     parser.add_argument("--keep-cache", action="store_true", help="also use results of older code; the table marks them")
-    parser.add_argument("--table-only", action="store_true", help="run nothing; write the table of what is in the cache")
+    parser.add_argument("--afresh", action="store_true", help="also run here what is recorded beside the sheet")
+    parser.add_argument("--table-only", action="store_true", help="run nothing; write the table of what has been run")
 
 
 def configurations(arguments: argparse.Namespace, names: Iterable[str], images: Images) -> list[Configuration]:

@@ -1,7 +1,8 @@
-"""Many runs side by side: takes configurations, gives those that failed; what is in the cache is not run again."""
+"""Many runs side by side: takes configurations, gives their results and why some failed; what has been run is not run again."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -15,18 +16,32 @@ from pathlib import Path
 from benchmarks.accuracy.configuration import RUNS, Configuration
 from benchmarks.accuracy.contenders import CONTENDERS
 from benchmarks.accuracy.fingerprint import fingerprint
+from benchmarks.accuracy.records import write_records
+from benchmarks.accuracy.summary import Results, by_run, results_by_row
 from benchmarks.sheet import ROOT
 from benchmarks.waiting import waiting
 
 POLL_SECONDS = 1.0
 
 
-def run_all(wanted: Sequence[Configuration], *, workers: int, threads: int, peer_python: Path | None, accept_old: bool) -> dict[str, str]:
-    """Run what is missing, `workers` at a time; gives the reason of each failure by the run's name.
+def run_and_record(
+    wanted: Sequence[Configuration], arguments: argparse.Namespace, *, peer_python: Path | None = None
+) -> tuple[dict[tuple[str, float], Results], dict[str, str]]:
+    """Run what is missing and record all that there is beside the sheet; gives it row by row, and why runs failed, by name."""
+    failures = {} if arguments.table_only else _run_missing(wanted, arguments, peer_python)
+    rows = results_by_row(wanted, accept_old=arguments.keep_cache)
+    write_records(arguments.out, by_run(rows))
+    return rows, failures
 
-    What was run by other code is missing, too, unless old results are accepted.
-    """
-    missing = [c for c in _with_needed(wanted) if c.result(of_code=None if accept_old else fingerprint(c.contender)) is None]
+
+def _run_missing(wanted: Sequence[Configuration], arguments: argparse.Namespace, peer_python: Path | None) -> dict[str, str]:
+    """What was run by other code is missing, too, unless old results are accepted; and, if asked to run afresh, what was run elsewhere."""
+    missing = [
+        configuration
+        for configuration in _with_needed(wanted)
+        if configuration.result(of_code=None if arguments.keep_cache else fingerprint(configuration.contender), made_here=arguments.afresh)
+        is None
+    ]
     for configuration in missing:
         # Of a run by other code; one that was stopped writes its epochs again when it goes on.
         configuration.epochs_file.unlink(missing_ok=True)
@@ -43,8 +58,8 @@ def run_all(wanted: Sequence[Configuration], *, workers: int, threads: int, peer
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
         for wave in waves:
-            with ThreadPoolExecutor(max_workers=workers) as pool:
-                reasons = pool.map(lambda configuration: _run(configuration, threads, peer_python), wave)
+            with ThreadPoolExecutor(max_workers=arguments.workers) as pool:
+                reasons = pool.map(lambda configuration: _run(configuration, arguments.threads, peer_python), wave)
                 failures |= {c.name: reason for c, reason in zip(wave, reasons, strict=True) if reason}
         over.set()
         watcher.join()

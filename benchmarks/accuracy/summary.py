@@ -28,7 +28,7 @@ def results_by_row(wanted: Sequence[Configuration], *, accept_old: bool) -> dict
     for configuration in wanted:
         rows.setdefault((configuration.contender, configuration.keep_flops), [])
         of_code = None if accept_old else fingerprint(configuration.contender)
-        if (result := configuration.result(of_code=of_code)) is not None:
+        if (result := configuration.result(of_code=of_code, to_show=True)) is not None:
             rows[configuration.contender, configuration.keep_flops].append(result)
     return dict(rows)
 
@@ -77,7 +77,7 @@ def _cells(name: str, results: Results, keep: float, dense: Results, num_seeds: 
         f"{share:.3f}",
         "-" if name == "dense" else yes(is_equal),
         f"{mean(result['share_of_parameters'] for result in results):.3f}",
-        said_age(name, results),
+        said_origin(name, results),
     )
 
 
@@ -146,7 +146,14 @@ def said_failure(name: str, failures: Mapping[str, str]) -> str:
     return next((reason for run, reason in failures.items() if run.startswith(f"{name}-")), "not run yet")
 
 
-def said_age(name: str, results: Results) -> str:
-    """How many results are of other code than this."""
+def said_origin(name: str, results: Results) -> str:
+    """How many results are of other code than this, and how many are known from a sheet only."""
     num_old = sum(result.get("of_code") != fingerprint(name) for result in results)
-    return f"{num_old} of older code" if num_old else ""
+    num_copied = sum("from_sheet" in result for result in results)
+    said = {"of older code": num_old, "from the sheet before": num_copied}
+    return "; ".join(f"{number} {words}" for words, number in said.items() if number)
+
+
+def by_run(rows: Mapping[tuple[str, float], Results]) -> dict[str, dict[str, Any]]:
+    """All results by the names of their runs."""
+    return {Configuration(**result["configuration"]).name: result for results in rows.values() for result in results}

@@ -9,8 +9,8 @@ from statistics import mean
 
 from benchmarks.accuracy.contenders import CONTENDERS
 from benchmarks.accuracy.options import add_run_options, configurations, said_seeds, said_sizes
-from benchmarks.accuracy.runs import run_all
-from benchmarks.accuracy.summary import Results, results_by_row, said_age, said_failure, said_spread
+from benchmarks.accuracy.runs import run_and_record
+from benchmarks.accuracy.summary import Results, said_failure, said_origin, said_spread
 from benchmarks.images import load_images
 from benchmarks.plots import Panel, write_png
 from benchmarks.shapes.catalogue import EXPONENTS, SHAPES, TRUNKS, shape_name
@@ -44,10 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     images = load_images(arguments.data)
     names = arguments.shape or list(SHAPES)
     wanted = configurations(arguments, names, images)
-    failures: dict[str, str] = {}
-    if not arguments.table_only:
-        failures = run_all(wanted, workers=arguments.workers, threads=arguments.threads, peer_python=None, accept_old=arguments.keep_cache)
-    rows = results_by_row(wanted, accept_old=arguments.keep_cache)
+    rows, failures = run_and_record(wanted, arguments)
     found = [result for results in rows.values() for result in results]
     lines = ["# Which shape learns fastest at equal FLOPs", "", *heading_of_runs(found, seeds=said_seeds(arguments)), ""]
     lines.append(_INTRODUCTION.format(**said_sizes(arguments, images)))
@@ -77,7 +74,7 @@ def _cells(name: str, results: Results, num_seeds: int, failures: Mapping[str, s
         f"{mean(result['share_of_flops'] for result in results):.3f}",
         f"{mean(result['share_of_parameters'] for result in results):.3f}",
         " ".join(str(width) for width in results[0]["widths"].values()),
-        said_age(name, results),
+        said_origin(name, results),
     )
 
 

@@ -9,8 +9,8 @@ from statistics import mean
 
 from benchmarks.accuracy.contenders import CONTENDERS
 from benchmarks.accuracy.options import add_run_options, configurations, said_seeds, said_sizes
-from benchmarks.accuracy.runs import run_all
-from benchmarks.accuracy.summary import Results, lead_of, results_by_row, said, said_age, said_failure, said_spread
+from benchmarks.accuracy.runs import run_and_record
+from benchmarks.accuracy.summary import Results, lead_of, said, said_failure, said_origin, said_spread
 from benchmarks.images import load_images
 from benchmarks.plots import Panel, write_png
 from benchmarks.sheet import RESULTS, heading_of_runs, table, write_sheet
@@ -59,11 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
     images = load_images(arguments.data)
     studies = {name: STUDIES[name] for name in arguments.study or STUDIES}
     wanted = configurations(arguments, dict.fromkeys(name for study in studies.values() for name in study.contenders), images)
-    failures: dict[str, str] = {}
-    if not arguments.table_only:
-        failures = run_all(wanted, workers=arguments.workers, threads=arguments.threads, peer_python=None, accept_old=arguments.keep_cache)
+    rows, failures = run_and_record(wanted, arguments)
     words = _INTRODUCTION.format(**said_sizes(arguments, images))
-    rows = results_by_row(wanted, accept_old=arguments.keep_cache)
     found = [result for results in rows.values() for result in results]
     lines = ["# The paper's studies, and more", "", *heading_of_runs(found, seeds=said_seeds(arguments)), "", words]
     for name, study in studies.items():
@@ -103,7 +100,7 @@ def _cells(name: str, results: Mapping[str, Results], num_seeds: int, failures: 
         f"{mean(run['share_of_flops'] for run in runs):.3f}",
         f"{mean(run['masks_keep'] for run in runs):.3f}" if runs[0].get("masks_keep") is not None else "-",
         *(f"{mean(run[key] for run in runs):.0f}" if key in runs[0] else "-" for key in ("num_dropped_once", "num_came_back", "num_dead")),
-        said_age(name, runs),
+        said_origin(name, runs),
     )
 
 

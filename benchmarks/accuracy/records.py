@@ -1,0 +1,50 @@
+"""Finished runs beside their sheet: takes results by name, gives a JSON line each, which a clone reads as if it had run them.
+
+A result may be marked `from_sheet`: then only what its sheet showed of it is left. It is shown until the run is made again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.sheet import RESULTS
+
+PLACE = RESULTS
+_ENDING = ".runs.jsonl"
+
+
+def recorded(name: str) -> dict[str, Any] | None:
+    """What a run gave, wherever it was made; None if no sheet has it."""
+    for path in sorted(PLACE.glob(f"*{_ENDING}")):
+        if (result := _read(path).get(name)) is not None:
+            return result
+    return None
+
+
+def write_records(sheet: Path, results: Mapping[str, Mapping[str, Any]]) -> Path:
+    """Add these runs to those of the sheet; one of the same name is replaced."""
+    path = sheet.with_name(sheet.stem + _ENDING)
+    lines = _read(path) | {name: _without_places(result) for name, result in results.items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + ".new")
+    unfinished.write_text("".join(json.dumps({"run": name, **lines[name]}) + "\n" for name in sorted(lines)), encoding="utf-8")
+    unfinished.replace(path)
+    return path
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    if not path.exists():
+        return {}
+    found = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    return {result.pop("run"): result for result in found}
+
+
+def _without_places(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the images lay says nothing elsewhere; what they are called does."""
+    configuration = dict(result["configuration"])
+    if configuration["data"] is not None:
+        configuration["data"] = Path(configuration["data"]).name
+    return {**result, "configuration": configuration}
