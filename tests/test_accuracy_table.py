@@ -158,6 +158,14 @@ def test_records_do_not_say_where_the_images_lay(tmp_path: Path):
     assert replace(which, data="/elsewhere/pictures.tar").result() == result_of(replace(which, data="pictures.tar"), 71.0)
 
 
+def test_only_plans_that_another_contender_needs_are_recorded(tmp_path: Path):
+    for name in ("ours", "oto"):
+        one(name).result_file.write_text(json.dumps({**result_of(one(name), 71.0), "plan": "of some length"}))
+    written(tmp_path)
+    lines = map(json.loads, (tmp_path / "accuracy.runs.jsonl").read_text().splitlines())
+    assert {line["configuration"]["contender"]: line.get("plan") for line in lines} == {"ours": "of some length", "oto": None}
+
+
 def test_what_only_a_sheet_is_left_of_is_shown_marked_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     records.write_records(tmp_path / "accuracy.md", {one("dense").name: {**result_of(one("dense"), 75.0), "from_sheet": "of a day"}})
     assert f"| {CONTENDERS['dense'].words} | 75.00 | - | 1 of 3 | - | 0.750 | 1.000 | - | 0.400 | 1 from the sheet before |" in written(

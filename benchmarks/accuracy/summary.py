@@ -155,5 +155,10 @@ def said_origin(name: str, results: Results) -> str:
 
 
 def by_run(rows: Mapping[tuple[str, float], Results]) -> dict[str, dict[str, Any]]:
-    """All results by the names of their runs."""
-    return {Configuration(**result["configuration"]).name: result for results in rows.values() for result in results}
+    """All results by the names of their runs; a plan, which is most of a result, only where another contender needs it."""
+    needed = {entry.needs for entry in CONTENDERS.values()}
+    return {
+        Configuration(**result["configuration"]).name: {key: value for key, value in result.items() if key != "plan" or name in needed}
+        for (name, _), results in rows.items()
+        for result in results
+    }
