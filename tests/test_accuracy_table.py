@@ -88,9 +88,12 @@ def test_the_sheet_says_what_the_runs_say(tmp_path: Path):
     assert "2026-01-01 to 2026-01-02; torch 2.15.0 and 2.4.1; " in text
     assert "--table-only" not in text
     words = {name: CONTENDERS[name].words for name in NAMED}
-    assert f"| {words['ours']} | 75.40 | 74.90 to 75.90, sd 0.71 | 2 of 3 | -0.10 (-0.10, -0.10) | 0.750 | 0.499 | yes | 0.400 |  |" in text
-    assert f"| {words['hesso']} | 74.00 | - | 1 of 3 | -1.00 (1 seed) | 0.750 | 0.495 | NO | 0.400 |  |" in text
-    assert f"| {words['torch_pruning']} | - | - | 0 of 3 | - | - | - | - | - | not run yet |" in text
+    assert (
+        f"| {words['ours']} | 75.40 | 74.90 to 75.90, sd 0.71 | 2 of 3 | -0.10 (-0.10, -0.10) | - | 0.750 | 0.499 | yes | 0.400 |  |"
+        in text
+    )
+    assert f"| {words['hesso']} | 74.00 | - | 1 of 3 | -1.00 (1 seed) | +0.90 (1 seed) | 0.750 | 0.495 | NO | 0.400 |  |" in text
+    assert f"| {words['torch_pruning']} | - | - | 0 of 3 | - | - | - | - | - | - | not run yet |" in text
     assert f"| ahead of {words['hesso']} | >= 0.5 | it has fewer FLOPs, so this says nothing | - |" in text
     assert f"| ahead of the best of the rest ({words['paper']}) | >= 0 | -0.20 (-0.20, -0.20) | NO |" in text
     assert "| to dense | >= -0.3 | -0.10 (-0.10, -0.10) | yes |" in text
@@ -101,13 +104,14 @@ def test_a_peer_with_more_flops_than_asked_for_can_be_beaten(tmp_path: Path):
     put(one("hesso"), 74.0, share=0.51)
     text = written(tmp_path)
     assert f"| ahead of {CONTENDERS['hesso'].words} | >= 0.5 | +0.90 (1 seed) | yes |" in text
-    assert "| 74.00 | - | 1 of 3 | - | 0.750 | 0.510 | NO | 0.400 |" in text
+    assert "| 74.00 | - | 1 of 3 | - | +0.90 (1 seed) | 0.750 | 0.510 | NO | 0.400 |" in text
 
 
 def test_old_runs_are_shown_when_asked_for_and_marked(tmp_path: Path):
     put(one("torch_pruning"), 70.0, of_code="of another time")
-    assert f"| {CONTENDERS['torch_pruning'].words} | 70.00 | - | 1 of 3 | - | 0.750 | 0.500 | yes | 0.400 | 1 of older code |" in written(
-        tmp_path, "--keep-cache"
+    assert (
+        f"| {CONTENDERS['torch_pruning'].words} | 70.00 | - | 1 of 3 | - | - | 0.750 | 0.500 | yes | 0.400 | 1 of older code |"
+        in written(tmp_path, "--keep-cache")
     )
 
 
@@ -168,7 +172,7 @@ def test_only_plans_that_another_contender_needs_are_recorded(tmp_path: Path):
 
 def test_what_only_a_sheet_is_left_of_is_shown_marked_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     records.write_records(tmp_path / "accuracy.md", {one("dense").name: {**result_of(one("dense"), 75.0), "from_sheet": "of a day"}})
-    assert f"| {CONTENDERS['dense'].words} | 75.00 | - | 1 of 3 | - | 0.750 | 1.000 | - | 0.400 | 1 from the sheet before |" in written(
+    assert f"| {CONTENDERS['dense'].words} | 75.00 | - | 1 of 3 | - | - | 0.750 | 1.000 | - | 0.400 | 1 from the sheet before |" in written(
         tmp_path
     )
     assert one("dense").result() is None

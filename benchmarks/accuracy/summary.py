@@ -48,22 +48,25 @@ def summarise(rows: Mapping[tuple[str, float], Results], failures: Mapping[str, 
             "spread",
             "seeds",
             "to dense",
+            "ours ahead",
             "training loss",
             "FLOPs",
             "equal FLOPs",
             "parameters",
             "remark",
         )
-        lines += table(header, [_cells(name, of_name[name], keep, dense, num_seeds, failures) for name in ranked])
+        lines += table(header, [_cells(name, of_name[name], keep, dense, of_name.get("ours", ()), num_seeds, failures) for name in ranked])
         if bars := _bars(of_name, keep):
             lines += ["", *table(("what", "bar", "found", "met"), bars)]
     return lines
 
 
-def _cells(name: str, results: Results, keep: float, dense: Results, num_seeds: int, failures: Mapping[str, str]) -> tuple[str, ...]:
+def _cells(
+    name: str, results: Results, keep: float, dense: Results, ours: Results, num_seeds: int, failures: Mapping[str, str]
+) -> tuple[str, ...]:
     words = CONTENDERS[name].words
     if not results:
-        return words, "-", "-", f"0 of {num_seeds}", *"-----", said_failure(name, failures)
+        return words, "-", "-", f"0 of {num_seeds}", *"------", said_failure(name, failures)
     accuracies = [result["accuracy"] for result in results]
     share = mean(result["share_of_flops"] for result in results)
     is_equal = name == "dense" or all(abs(result["share_of_flops"] / keep - 1) <= WITHIN for result in results)
@@ -73,6 +76,7 @@ def _cells(name: str, results: Results, keep: float, dense: Results, num_seeds: 
         said_spread(accuracies),
         f"{len(results)} of {num_seeds}",
         "-" if name == "dense" else said(lead_of(results, dense)),
+        "-" if name in ("dense", "ours") else said(lead_of(ours, results)),
         f"{mean(result['log'][-1]['loss'] for result in results):.3f}",
         f"{share:.3f}",
         "-" if name == "dense" else yes(is_equal),
