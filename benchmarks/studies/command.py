@@ -77,7 +77,9 @@ def _sections(
         results = {which: rows[which, keep if CONTENDERS[which].prunes else 1.0] for which in study.contenders}
         lines += [f"### keep_flops = {keep:g}: {name}", ""]
         lines += [*table(_HEADER, [_cells(which, results, arguments.seeds, failures) for which in study.contenders]), ""]
-        if curves := curves_of(results):
+        curves = curves_of(results)
+        # One alone compares nothing.
+        if len({curve.contender for curve in curves}) > 1:
             figure = folder / f"{name}-keep{keep:g}.png"
             write_curves(figure.with_suffix(".csv"), curves)
             write_png(figure, _panels(curves, results), title=f"{study.title}, keep_flops = {keep:g}")
