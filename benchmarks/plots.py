@@ -12,6 +12,8 @@ from matplotlib.figure import Figure
 _COLOURS = ("#222222", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Okabe and Ito's, which the colour-blind can tell apart; the first is for what is compared with."""
 
+FIRST, SECOND, *_ = _COLOURS
+
 Points = Sequence[tuple[float, float]]
 
 
@@ -28,7 +30,6 @@ class Panel:
 def write_png(path: Path, panels: Sequence[Panel], *, title: str) -> None:
     """Draw the panels; a legend names the lines once."""
     figure = Figure(figsize=(5.2 * len(panels), 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
     figure.suptitle(title, fontsize=11)
     names = list(dict.fromkeys(name for panel in panels for name in panel.lines))
     colour_of = {name: _COLOURS[number % len(_COLOURS)] for number, name in enumerate(names)}
@@ -44,8 +45,13 @@ def write_png(path: Path, panels: Sequence[Panel], *, title: str) -> None:
                 axes.fill_between(x, low, high, color=colour_of[name], alpha=0.15, linewidth=0)
     handles = {text: line for axes in figure.axes for line, text in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(3, max(1, len(handles))), fontsize=8)
+    save_png(figure, path)
+
+
+def save_png(figure: Figure, path: Path) -> None:
+    """Write a figure without the date and the version that the file would carry: the same data give the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Without the date and the version that the file would carry, the same data give the same bytes.
+    FigureCanvasAgg(figure)
     figure.savefig(path, dpi=110, metadata={"Software": None})
 
 

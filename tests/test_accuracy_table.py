@@ -16,7 +16,7 @@ from benchmarks.accuracy.configuration import Configuration
 from benchmarks.accuracy.contenders import CONTENDERS
 from benchmarks.accuracy.fingerprint import fingerprint
 from benchmarks.accuracy.runs import run_and_record
-from benchmarks.accuracy.summary import lead_of, results_by_row, said, summarise
+from benchmarks.accuracy.summary import lead_of, ranked_accuracies, results_by_row, said, summarise
 from benchmarks.figures import look_up, read_figures
 from benchmarks.sheet import RESULTS
 
@@ -97,6 +97,37 @@ def test_the_sheet_says_what_the_runs_say(tmp_path: Path):
     assert f"| ahead of {words['hesso']} | >= 0.5 | it has fewer FLOPs, so this says nothing | - |" in text
     assert f"| ahead of the best of the rest ({words['paper']}) | >= 0 | -0.20 (-0.20, -0.20) | NO |" in text
     assert "| to dense | >= -0.3 | -0.10 (-0.10, -0.10) | yes |" in text
+
+
+def test_the_sheet_shows_every_run_as_a_dot(tmp_path: Path):
+    put(one("dense"), 75.0)
+    assert ".png" not in written(tmp_path, "--contender", "dense")
+    put(one("ours"), 74.0)
+    assert "\n![accuracy of all contenders](accuracy/accuracy.png)\n" in written(tmp_path)
+    picture = tmp_path / "accuracy" / "accuracy.png"
+    before = picture.read_bytes()
+    written(tmp_path)
+    assert picture.read_bytes() == before
+    put(one("ours", seed=1), 73.0)
+    written(tmp_path)
+    assert picture.read_bytes() != before
+
+
+def test_the_rows_of_the_picture_are_ranked_as_the_table_is():
+    put(one("dense"), 75.0)
+    for seed, accuracy in enumerate((70.0, 74.0)):
+        put(one("ours", seed=seed), accuracy)
+    put(one("oto"), 73.0)
+    wanted = [one(name, seed=seed) for name in ("ours", "hesso", "oto", "dense") for seed in range(3)]
+    words = {name: CONTENDERS[name].words for name in NAMED}
+    found = ranked_accuracies(results_by_row(wanted, accept_old=False))
+    assert list(found) == [0.5]
+    assert list(found[0.5].items()) == [
+        (words["dense"], [75.0]),
+        (words["oto"], [73.0]),
+        (words["ours"], [70.0, 74.0]),
+        (words["hesso"], []),
+    ]
 
 
 def test_a_peer_with_more_flops_than_asked_for_can_be_beaten(tmp_path: Path):

@@ -1,14 +1,16 @@
-"""`python -m benchmarks accuracy`: all contenders, budgets and seeds; writes `benchmarks/results/accuracy.md`."""
+"""`python -m benchmarks accuracy`: all contenders, budgets and seeds; writes `benchmarks/results/accuracy.md` and a figure beside it."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.accuracy.contenders import CONTENDERS
 from benchmarks.accuracy.options import add_run_options, configurations, said_seeds, said_sizes
 from benchmarks.accuracy.runs import run_and_record
-from benchmarks.accuracy.summary import summarise
+from benchmarks.accuracy.summary import Results, ranked_accuracies, summarise
+from benchmarks.dots import DotPanel, write_dots
 from benchmarks.hesso import python_of_peer
 from benchmarks.images import load_images
 from benchmarks.sheet import RESULTS, heading_of_runs, write_sheet
@@ -67,7 +69,22 @@ def run(arguments: argparse.Namespace) -> int:
             *heading_of_runs([result for results in rows.values() for result in results], seeds=said_seeds(arguments)),
             "",
             words.rstrip(),
+            *_figure(arguments.out, rows),
             *summarise(rows, failures, arguments.seeds),
         ],
     )
     return 1 if failures else 0
+
+
+def _figure(sheet: Path, rows: Mapping[tuple[str, float], Results]) -> list[str]:
+    """Draw every run; gives the lines that show it, none if there is nothing to compare yet."""
+    panels = [
+        DotPanel(f"keep_flops = {keep:g}", "accuracy, % (a dot a seed, a bar the mean)", accuracies, marked=CONTENDERS["ours"].words)
+        for keep, accuracies in ranked_accuracies(rows).items()
+        if any(accuracies.values())
+    ]
+    if not panels:
+        return []
+    figure = sheet.with_suffix("") / "accuracy.png"
+    write_dots(figure, panels, title="Accuracy at equal FLOPs and equal epochs; in brackets the number of seeds")
+    return ["", f"![accuracy of all contenders]({figure.parent.name}/{figure.name})"]

@@ -37,11 +37,8 @@ def summarise(rows: Mapping[tuple[str, float], Results], failures: Mapping[str, 
     """The whole table, the widest budget first, the best contender first."""
     lines = []
     dense = rows.get(("dense", 1.0), ())
-    for keep in sorted({keep for _, keep in rows if keep < 1}, reverse=True):
+    for keep, of_name in _ranked(rows).items():
         lines += ["", f"## keep_flops = {keep:g}", ""]
-        names = [name for name, budget in rows if budget == keep] + (["dense"] if ("dense", 1.0) in rows else [])
-        of_name = {name: rows[name, 1.0 if name == "dense" else keep] for name in names}
-        ranked = sorted(names, key=lambda name: -(mean_accuracy(of_name[name]) or 0))
         header = (
             "contender",
             "accuracy, %",
@@ -55,10 +52,28 @@ def summarise(rows: Mapping[tuple[str, float], Results], failures: Mapping[str, 
             "parameters",
             "remark",
         )
-        lines += table(header, [_cells(name, of_name[name], keep, dense, of_name.get("ours", ()), num_seeds, failures) for name in ranked])
+        lines += table(header, [_cells(name, of_name[name], keep, dense, of_name.get("ours", ()), num_seeds, failures) for name in of_name])
         if bars := _bars(of_name, keep):
             lines += ["", *table(("what", "bar", "found", "met"), bars)]
     return lines
+
+
+def ranked_accuracies(rows: Mapping[tuple[str, float], Results]) -> dict[float, dict[str, list[float]]]:
+    """For each budget the accuracies of each contender, seed by seed, in the order of the table."""
+    return {
+        keep: {CONTENDERS[name].words: [result["accuracy"] for result in results] for name, results in of_name.items()}
+        for keep, of_name in _ranked(rows).items()
+    }
+
+
+def _ranked(rows: Mapping[tuple[str, float], Results]) -> dict[float, dict[str, Results]]:
+    """The rows of each budget, the widest first, by contender, the best first; dense stands in all."""
+    found: dict[float, dict[str, Results]] = {}
+    for keep in sorted({keep for _, keep in rows if keep < 1}, reverse=True):
+        names = [name for name, budget in rows if budget == keep] + (["dense"] if ("dense", 1.0) in rows else [])
+        of_name = {name: rows[name, 1.0 if name == "dense" else keep] for name in names}
+        found[keep] = {name: of_name[name] for name in sorted(names, key=lambda name: -(mean_accuracy(of_name[name]) or 0))}
+    return found
 
 
 def _cells(
