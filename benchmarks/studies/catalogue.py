@@ -53,12 +53,6 @@ STUDIES = {
         "zero gets no gradient any more, and if it is kept all the same it is dead.",
         ("defaults", "never_back", "no_floor", "lambda_10"),
     ),
-    "fade": Study(
-        "How abruptly does it go?",
-        "Once decided, our defaults bring what goes to zero within a few steps, in 2 % of the run at most. Against a slow end, which keeps "
-        "the model whole for longer, and against a pull that is slow at the end and has begun earlier and stronger.",
-        ("defaults", "fade_0.1", "fade_0.1_early"),
-    ),
     "prior": Study(
         "Which widths, and which channels",
         "Our defaults begin from a prior in which what several layers read stays up to three times as wide as other layers. Against the "

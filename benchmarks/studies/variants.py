@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import trainonce
 from benchmarks.accuracy.contenders import DEFAULT_POLICY, Entry, add_contenders
@@ -15,10 +15,6 @@ GAMMAS = (0.25, 1.0, 4.0, 16.0)
 LAST_CUTS = (0.65, 0.8)
 SHRINK_FROM = (0.05, 0.20, 0.45)
 """Besides the default of 0.10: from the beginning of the search to the decision, as in the paper. Nothing is cut before the pull begins."""
-
-
-SLOW = trainonce.Strength(settled=0.2, zero_within=0.10)
-"""After the decision units fade out in nearly equal steps; the default's 10 brings most of them to zero in the first few."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,12 +75,6 @@ VARIANTS = {
         words="no controller: the same share of every layer, random channels", trunk=1.0, learns=False, random_within=True
     ),
     "no_floor": Variant(words="no floor", strength=trainonce.Strength(floor=0.0)),
-    "fade_0.1": Variant(words="what goes fades out over 10 % of the run", strength=SLOW),
-    "fade_0.1_early": Variant(
-        words="the same, pulled from 5 % of the run at 0.2",
-        strength=replace(SLOW, searching=0.2),
-        schedule=trainonce.Schedule(shrink_from=0.05),
-    ),
     "no_shrink": Variant(words="cut at the end only", shrinks=False),
     "once_at_0.3": Variant(words="one cut, at 30 % of the run", schedule=trainonce.Schedule(first_cut_from=0.3, settle_from=0.3)),
     **{
