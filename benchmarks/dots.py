@@ -10,7 +10,7 @@ from statistics import mean
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.plots import FIRST, SECOND, save_png
+from benchmarks.plots import MARKED, PLAIN, save_png
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,6 @@ def _draw(axes: Axes, panel: DotPanel) -> None:
     axes.invert_yaxis()
     axes.grid(axis="x", alpha=0.3)
     for place, (name, numbers) in enumerate(rows.items()):
-        colour = SECOND if name == panel.marked else FIRST
+        colour = MARKED if name == panel.marked else PLAIN
         axes.plot(numbers, [place] * len(numbers), "o", color=colour, markersize=5, alpha=0.55, markeredgewidth=0)
         axes.plot([mean(numbers)], [place], "|", color=colour, markersize=15, markeredgewidth=2)

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 _COLOURS = ("#222222", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Okabe and Ito's, which the colour-blind can tell apart; the first is for what is compared with."""
 
-FIRST, SECOND, *_ = _COLOURS
+PLAIN, MARKED = _COLOURS[:2]
+"""For pictures in which one thing stands out."""
 
 Points = Sequence[tuple[float, float]]
 
