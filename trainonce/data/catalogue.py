@@ -50,6 +50,9 @@ class DataOptions:
     """Broken image files that are skipped before the run stops."""
 
 
+DEFAULT_OPTIONS = DataOptions()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class DataSet:
     """Training and validation samples with what is known about them."""
@@ -129,7 +132,7 @@ def describe_data(source: str, options: DataOptions) -> Shape | None:
     return _DESCRIBERS[name](rest, options) if name in dataset_names() and name in _DESCRIBERS else None
 
 
-def open_data(source: str, options: DataOptions = DataOptions()) -> DataSet:  # noqa: B008 - frozen
+def open_data(source: str, options: DataOptions = DEFAULT_OPTIONS) -> DataSet:
     """The data set that `source` names.
 
     open_data("digits")

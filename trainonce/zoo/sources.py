@@ -48,7 +48,10 @@ class Build:
     pretrained: bool = False
 
 
-def build(source: str, inputs: Sequence[str] = (), *, wanted: Build = Build()) -> Source:  # noqa: B008 - frozen
+AS_IT_COMES = Build()
+
+
+def build(source: str, inputs: Sequence[str] = (), *, wanted: Build = AS_IT_COMES) -> Source:
     """The model that `source` names; `inputs` such as `1x3x224x224` replace the example it would get.
 
     build("torchvision:resnet50")
