@@ -201,19 +201,6 @@ def test_only_plans_that_another_contender_needs_are_recorded(tmp_path: Path):
     assert {line["configuration"]["contender"]: line.get("plan") for line in lines} == {"ours": "of some length", "oto": None}
 
 
-def test_what_only_a_sheet_is_left_of_is_shown_marked_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    records.write_records(tmp_path / "accuracy.md", {one("dense").name: {**result_of(one("dense"), 75.0), "from_sheet": "of a day"}})
-    assert f"| {CONTENDERS['dense'].words} | 75.00 | - | 1 of 3 | - | - | 0.750 | 1.000 | - | 0.400 | 1 from the sheet before |" in written(
-        tmp_path
-    )
-    assert one("dense").result() is None
-    started: list[str] = []
-    monkeypatch.setattr("benchmarks.accuracy.runs._run", lambda configuration, *_: started.append(configuration.name))
-    asked = argparse.Namespace(table_only=False, keep_cache=False, afresh=False, workers=1, threads=1, out=tmp_path / "accuracy.md")
-    run_and_record([one("dense")], asked)
-    assert started == [one("dense").name]
-
-
 @pytest.mark.parametrize(("afresh", "expected"), [(False, []), (True, ["dense"])])
 def test_recorded_runs_are_made_again_only_if_asked_for(afresh: bool, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     records.write_records(tmp_path / "accuracy.md", {one("dense").name: result_of(one("dense"), 75.0)})

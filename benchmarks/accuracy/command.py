@@ -38,8 +38,6 @@ of a layer, lies between two that were tried there). What the peers have is said
 - *HESSO* prunes from 10 % to 25 % of the run, as the tutorial of its authors advises. It takes a share of groups; the number that gives the
   FLOPs is searched for beforehand, on the same data, at no cost to it. Where one group more or less jumps over them, it gets more FLOPs.
 - Runs are of several machines of one kind. The same run on another machine may round differently, which changes it as another seed does.
-- *from the sheet before*: the record of the run is lost, and its figures are those of the last sheet that had it; the next call of this
-  command that runs anything runs it again.
 - How long things take is another table's matter: `python -m benchmarks training_time`.
 """
 

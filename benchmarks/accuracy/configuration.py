@@ -56,14 +56,11 @@ class Configuration:
         """Where an unfinished run goes on from."""
         return RUNS / "states" / self.name
 
-    def result(self, *, of_code: str | None = None, made_here: bool = False, to_show: bool = False) -> dict[str, Any] | None:
-        """What the run gave, here or as it is recorded; None if it is not over, or was made by other code than `of_code`.
-
-        Figures that only a sheet is left of can be shown, and nothing else can be done with them.
-        """
+    def result(self, *, of_code: str | None = None, made_here: bool = False) -> dict[str, Any] | None:
+        """What the run gave, here or as it is recorded; None if it is not over, or was made by other code than `of_code`."""
         here = json.loads(self.result_file.read_text()) if self.result_file.exists() else None
         for result in (here, None if made_here else recorded(self.name)):
-            if result is not None and of_code in (None, result.get("of_code")) and (to_show or "from_sheet" not in result):
+            if result is not None and of_code in (None, result.get("of_code")):
                 return result
         return None
 

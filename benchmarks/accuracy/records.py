@@ -1,7 +1,4 @@
-"""Finished runs beside their sheet: takes results by name, gives a JSON line each, which a clone reads as if it had run them.
-
-A result may be marked `from_sheet`: then only what its sheet showed of it is left. It is shown until the run is made again.
-"""
+"""Finished runs beside their sheet: takes results by name, gives a JSON line each, which a clone reads as if it had run them."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def results_by_row(wanted: Sequence[Configuration], *, accept_old: bool) -> dict
     for configuration in wanted:
         rows.setdefault((configuration.contender, configuration.keep_flops), [])
         of_code = None if accept_old else fingerprint(configuration.contender)
-        if (result := configuration.result(of_code=of_code, to_show=True)) is not None:
+        if (result := configuration.result(of_code=of_code)) is not None:
             rows[configuration.contender, configuration.keep_flops].append(result)
     return dict(rows)
 
@@ -167,11 +167,9 @@ def said_failure(name: str, failures: Mapping[str, str]) -> str:
 
 
 def said_origin(name: str, results: Results) -> str:
-    """How many results are of other code than this, and how many are known from a sheet only."""
+    """How many results are of other code than this."""
     num_old = sum(result.get("of_code") != fingerprint(name) for result in results)
-    num_copied = sum("from_sheet" in result for result in results)
-    said = {"of older code": num_old, "from the sheet before": num_copied}
-    return "; ".join(f"{number} {words}" for words, number in said.items() if number)
+    return f"{num_old} of older code" if num_old else ""
 
 
 def by_run(rows: Mapping[tuple[str, float], Results]) -> dict[str, dict[str, Any]]:
