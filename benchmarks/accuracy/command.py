@@ -34,7 +34,7 @@ of a layer, lies between two that were tried there). What the peers have is said
 - *from scratch*: the shape that our defaults found with the same seed, weights drawn anew, trained as long.
 - *Torch-Pruning* trains for half of the epochs, prunes every layer by the same ratio as its README does, and fine-tunes for the rest under
   the common cosine. Its benchmark for CIFAR has a cosine for each half, the second a tenth as high, and ranks all layers together: these
-  are contenders too, and its regulariser (with two cosines), and pruning between our two cuts; each differs in one thing.
+  are had with `--contender`, also its regulariser (with two cosines), and pruning between our two cuts; each differs in one thing.
 - *HESSO* prunes from 10 % to 25 % of the run, as the tutorial of its authors advises. It takes a share of groups; the number that gives the
   FLOPs is searched for beforehand, on the same data, at no cost to it. Where one group more or less jumps over them, it gets more FLOPs.
 - Runs are of several machines of one kind. The same run on another machine may round differently, which changes it as another seed does.
