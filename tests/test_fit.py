@@ -5,7 +5,6 @@ import csv
 import json
 import os
 import random
-import signal
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import trainonce
-from runs import Counter, Net, make_data, make_net, make_settings, same_weights, weights
+from runs import Counter, Net, interrupt, make_data, make_net, make_settings, same_weights, weights
 from trainonce.checkpoint import find_newest
 from trainonce.report.live import Moment
 from trainonce.training import BadSetting, Diverged, Interrupted, fit, outcome
@@ -28,11 +27,6 @@ def no_long_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run_whole(out: Path | None = None, **changes):
     return fit(make_net(), make_data(), settings=make_settings(**changes), out=out)
-
-
-def interrupt(value):
-    os.kill(os.getpid(), signal.SIGTERM)
-    return value
 
 
 def test_the_small_model_keeps_the_budget_and_says_the_same(tmp_path: Path):

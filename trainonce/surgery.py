@@ -60,12 +60,18 @@ def plans_of(model: nn.Module) -> tuple[Plan, ...]:
 
 
 def check_fits(model: nn.Module, plan: Plan) -> dict[str, Tensor]:
-    """The model's parameters and buffers by name, if the plan was made for exactly these shapes."""
+    """The model's parameters and buffers by name, if the plan was made for these shapes.
+
+    Buffers that no cut touches are free to change, come and go: models hold there what they made for the size of the last input.
+    """
     if not isinstance(model, nn.Module) or not isinstance(plan, Plan):
         raise WrongPlan(f"expected a model and a plan, got {type(model).__name__} and {type(plan).__name__}. Make one with trainonce.Plan.")
     tensors: dict[str, Tensor] = dict(model.named_parameters()) | dict(model.named_buffers())
+    free = _buffer_names(model) - {cut.tensor for cut in plan.cuts}
     way_out = "Build the model with the settings the plan was made with, or make a new plan with trainonce.inspect."
     for name, shape in plan.shapes.items():
+        if name in free:
+            continue
         if name not in tensors:
             raise WrongPlan(
                 f"the plan was made for {plan.model}, which has a tensor {name}; this {type(model).__name__} has none. {way_out}"
@@ -74,12 +80,17 @@ def check_fits(model: nn.Module, plan: Plan) -> dict[str, Tensor]:
             raise WrongPlan(
                 f"the plan was made for {plan.model} with {name} of shape {shape}, this one has {tuple(tensors[name].shape)}. {way_out}"
             )
-    if extra := set(tensors) - set(plan.shapes):
+    if extra := set(tensors) - set(plan.shapes) - free:
         raise WrongPlan(
             f"the plan was made for {plan.model}, which has no tensor {min(extra)}; this {type(model).__name__} has one. {way_out}"
         )
     _check_cuts(model, plan)
     return tensors
+
+
+def _buffer_names(model: nn.Module) -> set[str]:
+    """Those that are None at the moment, too."""
+    return {f"{prefix}.{name}".lstrip(".") for prefix, module in model.named_modules() for name in module._buffers}
 
 
 def check_owned(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:

@@ -69,4 +69,4 @@ def _misfit(manifest: Manifest, model: nn.Module) -> str | None:
 
 
 def _is_dense(model: nn.Module, plan: Plan) -> bool:
-    return all(plan.shapes.get(name) == tuple(tensor.shape) for name, tensor in (*model.named_parameters(), *model.named_buffers()))
+    return all(plan.shapes.get(name) == tuple(tensor.shape) for name, tensor in model.named_parameters())

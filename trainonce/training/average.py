@@ -10,6 +10,7 @@ from torch import nn
 
 from trainonce.plan import Plan
 from trainonce.surgery import apply_plan
+from trainonce.training.buffers import copy_buffers
 
 
 class Average:
@@ -30,8 +31,7 @@ class Average:
         decay = min(self._decay, (1 + self._num_updates) / (10 + self._num_updates))
         for mine, theirs in zip(self.model.parameters(), model.parameters(), strict=True):
             mine.lerp_(theirs, 1 - decay)
-        for mine, theirs in zip(self.model.buffers(), model.buffers(), strict=True):
-            mine.copy_(theirs)
+        copy_buffers(model, self.model)
 
     def cut(self, plan: Plan) -> None:
         """Take out what was taken out of the model. What the average still held of it is lost: the model has it at zero."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from trainonce.succession import joined
 from trainonce.surgery import plans_of, silence
+from trainonce.training.buffers import copy_buffers
 from trainonce.training.evaluation import call, logits_of
 from trainonce.training.samples import Samples
 
@@ -38,11 +39,12 @@ def widen(small: nn.Module, dense: nn.Module) -> nn.Module:
     cuts: dict[str, dict[int, Tensor]] = {}
     for cut in plan.cuts:
         cuts.setdefault(cut.tensor, {})[cut.axis] = torch.tensor(cut.kept)
+    copy_buffers(small, dense, without=cuts)
     narrow = {**dict(small.named_parameters()), **dict(small.named_buffers())}
     for name, wide in {**dict(dense.named_parameters()), **dict(dense.named_buffers())}.items():
-        kept = cuts.get(name)
-        if kept is None:
-            wide.copy_(narrow[name])
+        if (kept := cuts.get(name)) is None:
+            if isinstance(wide, nn.Parameter):
+                wide.copy_(narrow[name])
             continue
         positions = [kept.get(axis, torch.arange(size)) for axis, size in enumerate(wide.shape)]
         wide[torch.meshgrid(*positions, indexing="ij")] = narrow[name].to(wide.device)
