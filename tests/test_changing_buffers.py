@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,23 @@ def test_the_average_follows_such_buffers(starts_empty: bool):
         average.update(model)
         assert torch.equal(average.model.get_buffer("rows"), model.rows)
         assert average.model.get_buffer("rows") is not model.rows
+
+
+def test_scripted_parts_are_cut_and_averaged():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        scripted = torch.jit.script(nn.BatchNorm2d(4))
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3), scripted)
+    average = Average(model, decay=0.5)
+    model(torch.randn(4, 3, 8, 8))
+    average.update(model)
+    mine, theirs = dict(average.model.named_buffers()), dict(model.named_buffers())
+    assert mine.keys() == theirs.keys() == {"2.running_mean", "2.running_var", "2.num_batches_tracked"}
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+    plan = trainonce.Plan.random(trainonce.inspect(model, torch.randn(1, 3, 8, 8)), keep=0.5)
+    trainonce.cut(model, plan)
+    average.cut(plan)
+    assert model[0].out_channels == average.model.get_submodule("0").out_channels == 4
 
 
 @pytest.mark.parametrize("starts_empty", [False, True])

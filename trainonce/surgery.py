@@ -89,8 +89,8 @@ def check_fits(model: nn.Module, plan: Plan) -> dict[str, Tensor]:
 
 
 def _buffer_names(model: nn.Module) -> set[str]:
-    """Those that are None at the moment, too."""
-    return {f"{prefix}.{name}".lstrip(".") for prefix, module in model.named_modules() for name in module._buffers}
+    """Those that are None at the moment, too; a scripted module can't be asked for its names otherwise."""
+    return {f"{prefix}.{name}".lstrip(".") for prefix, module in model.named_modules() for name, _ in module._buffers.items()}
 
 
 def check_owned(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:

@@ -17,7 +17,9 @@ class Average:
     """The average; made before a pruner is attached, cut with the model."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
-        self.model = copy.deepcopy(model).eval().requires_grad_(False)
+        with torch.no_grad():
+            # With gradients, the copy of a scripted module has parameters that are no leaves, whose flag is fixed.
+            self.model = copy.deepcopy(model).eval().requires_grad_(False)
         self._decay = decay
         self._num_updates = 0
 

@@ -12,13 +12,13 @@ from torch import nn
 def copy_buffers(source: nn.Module, target: nn.Module, *, without: Collection[str] = ()) -> None:
     """Copy all but those named; what `source` has made for the size of its last input, `target` gets anew."""
     for (place, theirs), mine in zip(source.named_modules(), target.modules(), strict=True):
+        # Scripted modules have no dict there, but something that can be read as one.
+        owned = dict(mine._buffers.items())
         for name, buffer in theirs._buffers.items():
             if f"{place}.{name}".lstrip(".") in without:
                 continue
-            own = mine._buffers.get(name)
-            if buffer is None or own is None:
-                mine._buffers[name] = None if buffer is None else buffer.clone()
-            elif own.shape == buffer.shape:
+            own = owned.get(name)
+            if own is not None and buffer is not None and own.shape == buffer.shape:
                 own.copy_(buffer)
-            else:
-                mine._buffers[name] = buffer.to(own.device, copy=True)
+            elif own is not buffer:
+                mine._buffers[name] = None if buffer is None else buffer.to(buffer.device if own is None else own.device, copy=True)
