@@ -39,7 +39,7 @@ def _draw(axes: Axes, panel: DotPanel) -> None:
     axes.set_title(panel.title, fontsize=10)
     axes.set_xlabel(panel.x_name)
     axes.set_yticks(range(len(rows)), [f"{name} ({len(numbers)})" for name, numbers in rows.items()], fontsize=8)
-    axes.invert_yaxis()
+    axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(axis="x", alpha=0.3)
     for place, (name, numbers) in enumerate(rows.items()):
         colour = MARKED if name == panel.marked else PLAIN

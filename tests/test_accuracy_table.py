@@ -12,6 +12,7 @@ import torch
 from benchmarks.__main__ import main
 from benchmarks.accuracy import configuration as places
 from benchmarks.accuracy import records
+from benchmarks.accuracy.command import sheet_of
 from benchmarks.accuracy.configuration import Configuration
 from benchmarks.accuracy.contenders import CONTENDERS
 from benchmarks.accuracy.fingerprint import fingerprint
@@ -211,15 +212,26 @@ def test_recorded_runs_are_made_again_only_if_asked_for(afresh: bool, expected: 
     assert started == expected
 
 
-def test_the_committed_sheet_is_that_of_the_committed_runs(monkeypatch: pytest.MonkeyPatch):
+MAIN_CONTENDERS = tuple(name for name, entry in CONTENDERS.items() if not entry.is_extra)
+
+
+@pytest.mark.parametrize(
+    ("depth", "names", "budgets", "num_seeds"),
+    [(20, MAIN_CONTENDERS, (0.5, 0.3), 3), (56, ("dense", "ours", "torch_pruning"), (0.5,), 1)],
+)
+def test_the_committed_sheets_are_those_of_the_committed_runs(
+    depth: int, names: tuple[str, ...], budgets: tuple[float, ...], num_seeds: int, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(records, "PLACE", RESULTS)
-    budgets = {name: (0.5, 0.3) if entry.prunes else (1.0,) for name, entry in CONTENDERS.items() if not entry.is_extra}
-    cifar = Configuration(contender="", keep_flops=0, seed=0, epochs=4, data="cifar10-images.tar.gz")
+    cifar = Configuration(contender="", keep_flops=0, seed=0, depth=depth, epochs=4, data="cifar10-images.tar.gz")
     wanted = [
-        replace(cifar, contender=name, keep_flops=keep, seed=seed) for seed in range(3) for name, keeps in budgets.items() for keep in keeps
+        replace(cifar, contender=name, keep_flops=keep, seed=seed)
+        for seed in range(num_seeds)
+        for name in names
+        for keep in (budgets if CONTENDERS[name].prunes else (1.0,))
     ]
-    expected = summarise(results_by_row(wanted, accept_old=True), {}, num_seeds=3)
-    text = (RESULTS / "accuracy.md").read_text()
+    expected = summarise(results_by_row(wanted, accept_old=True), {}, num_seeds=num_seeds)
+    text = sheet_of(depth).read_text()
     # Whether the code has changed since is said in the last column, and may change.
     found = text[text.index("\n## keep_flops") :].splitlines()
     assert [line.split(" | ")[:-1] for line in found] == [line.split(" | ")[:-1] for line in expected]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.accuracy.contenders import CONTENDERS
-from benchmarks.accuracy.options import add_run_options, configurations, said_seeds, said_sizes
+from benchmarks.accuracy.options import DEPTH, add_run_options, configurations, said_seeds, said_sizes
 from benchmarks.accuracy.runs import run_and_record
 from benchmarks.accuracy.summary import Results, ranked_accuracies, summarise
 from benchmarks.dots import DotPanel, write_dots
@@ -47,11 +47,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--contender", choices=CONTENDERS, action="append", default=[], help="may be given again (default: the main ones)")
     parser.add_argument("--hesso-python", type=Path, metavar="FILE", help="python with only_train_once (default: that of `make hesso`)")
     add_run_options(parser)
-    parser.add_argument("--out", type=Path, default=RESULTS / "accuracy.md", metavar="FILE")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the table (default: accuracy.md; of another depth accuracy56.md, say)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run what is missing and write the table of all that is there."""
+    arguments.out = arguments.out or sheet_of(arguments.depth)
     # Reading the images here puts them into the cache before the children ask for them.
     images = load_images(arguments.data)
     names = arguments.contender or [name for name, entry in CONTENDERS.items() if not entry.is_extra]
@@ -72,6 +73,11 @@ def run(arguments: argparse.Namespace) -> int:
         ],
     )
     return 1 if failures else 0
+
+
+def sheet_of(depth: int) -> Path:
+    """Each depth has a sheet of its own, so that the command over it never writes another."""
+    return RESULTS / ("accuracy.md" if depth == DEPTH else f"accuracy{depth}.md")
 
 
 def _figure(sheet: Path, rows: Mapping[tuple[str, float], Results]) -> list[str]:

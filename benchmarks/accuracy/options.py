@@ -10,6 +10,7 @@ from benchmarks.accuracy.contenders import CONTENDERS
 from benchmarks.images import Images
 
 BUDGETS = [0.5, 0.3]
+DEPTH = 20
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +19,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", type=float, action="append", default=[], help="budget; may be given again (default: 0.5, 0.3)")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="how many (default: 3)")
     parser.add_argument("--epochs", type=int, default=15, metavar="N", help="(default: 15)")
-    parser.add_argument("--depth", type=int, default=20, help="of the ResNet (default: 20)")
+    parser.add_argument("--depth", type=int, default=DEPTH, help=f"of the ResNet (default: {DEPTH})")
     parser.add_argument("--batch-size", type=int, default=128, metavar="N")
     parser.add_argument("--images", type=int, metavar="N", help="train on so many images only (default: all)")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="runs at the same time (default: 1)")
