@@ -14,6 +14,7 @@ import trainonce
 from runs import Counter, Net, interrupt, make_data, make_settings, same_weights
 from trainonce.training import Interrupted, fit, outcome
 from trainonce.training.average import Average
+from trainonce.training.widening import widen
 
 
 class Weighted(Net):
@@ -79,6 +80,8 @@ def test_scripted_parts_are_cut_and_averaged():
         warnings.simplefilter("ignore", FutureWarning)
         scripted = torch.jit.script(nn.BatchNorm2d(4))
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3), scripted)
+    with torch.no_grad():
+        whole = copy.deepcopy(model)
     average = Average(model, decay=0.5)
     model(torch.randn(4, 3, 8, 8))
     average.update(model)
@@ -89,6 +92,10 @@ def test_scripted_parts_are_cut_and_averaged():
     trainonce.cut(model, plan)
     average.cut(plan)
     assert model[0].out_channels == average.model.get_submodule("0").out_channels == 4
+    with torch.no_grad():
+        scripted.weight.fill_(3.0)
+    images = torch.randn(2, 3, 8, 8)
+    assert torch.allclose(widen(model.eval(), whole.eval())(images), model(images), atol=1e-5)
 
 
 @pytest.mark.parametrize("starts_empty", [False, True])

@@ -41,9 +41,10 @@ def widen(small: nn.Module, dense: nn.Module) -> nn.Module:
         cuts.setdefault(cut.tensor, {})[cut.axis] = torch.tensor(cut.kept)
     copy_buffers(small, dense, without=cuts)
     narrow = {**dict(small.named_parameters()), **dict(small.named_buffers())}
-    for name, wide in {**dict(dense.named_parameters()), **dict(dense.named_buffers())}.items():
+    parameters = dict(dense.named_parameters())
+    for name, wide in {**parameters, **dict(dense.named_buffers())}.items():
         if (kept := cuts.get(name)) is None:
-            if isinstance(wide, nn.Parameter):
+            if name in parameters:
                 wide.copy_(narrow[name])
             continue
         positions = [kept.get(axis, torch.arange(size)) for axis, size in enumerate(wide.shape)]
