@@ -1,12 +1,14 @@
 """Which code a result is of: takes a contender, gives a hash of all code that could change its accuracy.
 
-Comments, docstrings and layout don't count; what is hashed is what Python would run.
+Comments, docstrings and layout don't count, nor in which file a definition stands and how it is imported: what is hashed are
+the definitions that Python would run. So code can move between files without making a recorded run stale.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.accuracy.contenders import CONTENDERS
@@ -33,6 +35,9 @@ _USES_LIBRARY = {
 """How channels are found does not matter here: the groups of these ResNets are what they are."""
 
 
+OURS = ("trainonce", "benchmarks")
+
+
 def fingerprint(contender: str) -> str:
     """Equal as long as the contender's code is; the others' may change."""
     entry = CONTENDERS[contender]
@@ -41,8 +46,8 @@ def fingerprint(contender: str) -> str:
     files = [ROOT / "benchmarks" / name for name in (*_HARNESS, *own)]
     files += [path for name in library for path in _sources(ROOT / "trainonce" / name)]
     digest = hashlib.sha256((entry.settings + (fingerprint(entry.needs) if entry.needs else "")).encode())
-    for path in dict.fromkeys(files):
-        digest.update(path.name.encode() + _meaning(path.read_text(encoding="utf-8")).encode())
+    for definition in sorted(meaning for path in set(files) for meaning in meanings(path.read_text(encoding="utf-8"))):
+        digest.update(definition.encode())
     return digest.hexdigest()[:12]
 
 
@@ -50,12 +55,35 @@ def _sources(place: Path) -> list[Path]:
     return sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
 
 
-def _meaning(source: str) -> str:
-    """The syntax tree without docstrings."""
+def meanings(source: str) -> Iterator[str]:
+    """The syntax tree of every statement at the top of a file, without docstrings, imports and names of our modules."""
     tree = ast.parse(source)
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            kept = [line for line in body if not (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant))]
-            node.__setattr__("body", kept)
-    return ast.dump(tree)
+    imported = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in OURS
+        for alias in node.names
+    }
+    for statement in _Bare(imported).visit(tree).body:
+        yield ast.dump(statement)
+
+
+class _Bare(ast.NodeTransformer):
+    """Drops what doesn't change what a definition does; `module.name` becomes `name` where the module is one of ours."""
+
+    def __init__(self, imported: set[str]) -> None:
+        self._imported = imported
+
+    def visit_Import(self, node: ast.Import) -> None:
+        return None
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        return None
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        return None if isinstance(node.value, ast.Constant) else self.generic_visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if isinstance(node.value, ast.Name) and node.value.id in self._imported and node.value.id.islower():
+            return ast.Name(id=node.attr, ctx=node.ctx)
+        return self.generic_visit(node)

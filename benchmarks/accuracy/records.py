@@ -16,7 +16,7 @@ _ENDING = ".runs.jsonl"
 def recorded(name: str) -> dict[str, Any] | None:
     """What a run gave, wherever it was made; None if no sheet has it."""
     for path in sorted(PLACE.glob(f"*{_ENDING}")):
-        if (result := _read(path).get(name)) is not None:
+        if (result := read_records(path).get(name)) is not None:
             return result
     return None
 
@@ -24,15 +24,20 @@ def recorded(name: str) -> dict[str, Any] | None:
 def write_records(sheet: Path, results: Mapping[str, Mapping[str, Any]]) -> Path:
     """Add these runs to those of the sheet; one of the same name is replaced."""
     path = sheet.with_name(sheet.stem + _ENDING)
-    lines = _read(path) | {name: _without_places(result) for name, result in results.items()}
+    replace_records(path, read_records(path) | {name: _without_places(result) for name, result in results.items()})
+    return path
+
+
+def replace_records(path: Path, lines: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write these runs in place of all that are there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".new")
     unfinished.write_text("".join(json.dumps({"run": name, **lines[name]}) + "\n" for name in sorted(lines)), encoding="utf-8")
     unfinished.replace(path)
-    return path
 
 
-def _read(path: Path) -> dict[str, dict[str, Any]]:
+def read_records(path: Path) -> dict[str, dict[str, Any]]:
+    """The runs of one file by name; none if there is no such file."""
     if not path.exists():
         return {}
     found = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
