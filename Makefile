@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= 2
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# The package alone, as users have it; READY adds what working on it needs.
+BARE := $(VENV)/.bare
 READY := $(VENV)/.ready
 PEERS_READY := $(VENV)/.peers-ready
 # only_train_once can't be imported on current torch.
@@ -11,7 +14,7 @@ HESSO_VENV := .venv-oto
 HESSO_READY := $(HESSO_VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check coverage hesso clean
+.PHONY: help demo test lint check wheel coverage hesso clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -19,7 +22,7 @@ help: ## show this list
 
 # The small and the whole model train at the same time, one core each: that is how the report can show both.
 demo: export OMP_NUM_THREADS = 1
-demo: $(READY) ## train ResNet-20 on digits to 45 % of its FLOPs, and the whole model to compare; says where the report is
+demo: $(BARE) ## train ResNet-20 on digits to 45 % of its FLOPs, and the whole model to compare; says where the report is
 	rm -rf runs/demo runs/demo-dense
 	@$(BIN)/trainonce train digits.resnet20 --keep-flops 1 --quiet --out runs/demo-dense >/dev/null & dense=$$!; \
 	$(BIN)/trainonce train digits.resnet20 --out runs/demo && echo "waiting for the whole model" && wait $$dense && \
@@ -31,11 +34,18 @@ test check: export OMP_NUM_THREADS ?= 1
 test: $(READY) ## run the tests
 	$(BIN)/python -m pytest -n $(WORKERS)
 
-check: $(READY) ## everything CI runs: format, lint, types, layering, line budgets, documents, tests
+lint: $(READY) ## the quick half of check: format, lint, types, workflows
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
-	$(MAKE) test
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/zizmor --quiet --offline --config .github/zizmor.yml .github/workflows
+
+check: lint test ## everything CI runs: lint, layering, line budgets, documents, tests
+
+wheel: $(READY) ## build the wheel and the source archive into dist/
+	rm -rf dist build
+	$(BIN)/python -m build --outdir dist .
 
 coverage: $(PEERS_READY) ## inspect and cut every model of the suites; writes benchmarks/results/coverage.md
 	$(BIN)/python -m benchmarks coverage
@@ -46,13 +56,17 @@ clean: ## remove what was built; the environment stays
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): pyproject.toml
+$(BARE): pyproject.toml
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[zoo,export,dev]'
+	$(PIP) -e .
+	@touch $@
+
+$(READY): $(BARE)
+	$(PIP) -e '.[zoo,export,dev]'
 	@touch $@
 
 $(PEERS_READY): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[peers]'
+	$(PIP) -e '.[peers]'
 	@touch $@
 
 $(HESSO_READY):

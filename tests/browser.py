@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -87,8 +88,14 @@ def browsing() -> Iterator[Browser]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"]
         # The protocol's pipes are the file descriptors 3 and 4.
-        shell = f"exec chromium {' '.join(options)} 3<&{to_browser} 4>&{from_browser}"
-        process = subprocess.Popen(["bash", "-c", shell], pass_fds=(to_browser, from_browser), stderr=subprocess.DEVNULL)
+        shell = f"exec chromium {shlex.join(options)} 3<&{to_browser} 4>&{from_browser}"
+        process = subprocess.Popen(
+            ["bash", "-c", shell],
+            pass_fds=(to_browser, from_browser),
+            stderr=subprocess.DEVNULL,
+            # It writes there, too, and not everybody's home can be written.
+            env={**os.environ, "HOME": profile},
+        )
         os.close(to_browser)
         os.close(from_browser)
         try:

@@ -2,7 +2,9 @@
 
 import copy
 import json
+import os
 import random
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,8 @@ from towers import (
     small_tower,
     tower_plan,
 )
-from trainonce.artifact import BadArtifact, WrongModel, folder, load, save
+from trainonce.artifact import BadArtifact, WrongModel, load, reading, save
+from trainonce.artifact.bounds import takes_much_memory
 from trainonce.surgery import apply_plan
 
 
@@ -180,9 +183,27 @@ def test_a_newer_version_asks_for_a_newer_library(saved: Path):
     assert_refused(saved, Tower(), names="version 2")
 
 
-def test_an_oversized_plan_is_not_read(saved: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(folder, "MAX_PLAN_BYTES", 100)
-    assert_refused(saved, Tower(), names="larger than 100 bytes")
+@pytest.mark.parametrize("name", ["plan.json", "model.safetensors"])
+def test_an_oversized_file_is_not_read(saved: Path, name: str, monkeypatch: pytest.MonkeyPatch):
+    # Sparse: 40 GB of nothing, which take minutes to read and no room to write.
+    os.truncate(saved / name, 40 * 2**30)
+    for reader in ("digest", "safe_open"):
+        monkeypatch.setattr(reading, reader, lambda path, **_: pytest.fail(f"{path} was read"))
+    if name == "plan.json":
+        monkeypatch.setattr(Path, "read_bytes", lambda path: pytest.fail(f"{path} was read"))
+    assert_refused(saved, Tower(), names=f"{name} has {40 * 2**30} bytes")
+
+
+@pytest.mark.parametrize("part", ["[],", "{},", '{"a":1},', '"ab",', "257,"])
+def test_no_plan_takes_more_memory_than_lists_of_numbers_do(part: str):
+    """At every length: what is not refused takes less than twice its length and 300 MB, parsed."""
+    size = sys.getsizeof
+    for length in (2**20, 2**23, 2**25):
+        text = b"[" + part.encode() * (length // len(part)) + b"0]"
+        sample = json.loads(text[: len(part) * 1000 + 1] + b"0]")
+        each = 8 + size(sample[0]) + sum(size(item) for item in sample[0].values()) if isinstance(sample[0], dict) else 8 + size(sample[0])
+        if not takes_much_memory(text):
+            assert each * (length // len(part)) < 2 * length + 300 * 2**20
 
 
 def test_names_that_look_like_paths_are_only_names(saved: Path):

@@ -195,7 +195,7 @@ def test_a_step_can_be_saved_again(two: Path):
 
 def test_drafts_of_a_killed_save_are_no_checkpoints_and_can_be_removed(two: Path):
     for ending in ("", ".old"):
-        draft = two / f".step-000000030.{uuid4().hex}{ending}"
+        draft = two / f".trainonce-draft-{uuid4().hex}-step-000000030{ending}"
         draft.mkdir()
         (draft / "state.json").write_text("{")
     assert find_newest(two).step == 20

@@ -81,7 +81,7 @@ def test_a_run_without_its_end_goes_on_to_the_same_end(copied: Path, run: Path):
 
 
 def test_a_run_that_was_killed_after_its_end_gets_its_page_and_its_card(copied: Path, capsys: pytest.CaptureFixture[str]):
-    page, card, draft = copied / "report.html", copied / "small" / "README.md", copied / f".report.html.{uuid4().hex}"
+    page, card, draft = copied / "report.html", copied / "small" / "README.md", copied / f".trainonce-draft-{uuid4().hex}-report.html"
     wanted = page.read_text(), card.read_text()
     page.unlink()
     card.rename(draft)
@@ -95,7 +95,7 @@ def test_a_folder_in_which_a_run_was_killed_at_its_very_start_is_used(copied: Pa
     out = copied.parent / "out"
     out.mkdir()
     (out / ".lock").touch()
-    (out / f".config.yaml.{uuid4().hex}").write_text("model: cif")
+    (out / f".trainonce-draft-{uuid4().hex}-config.yaml").write_text("model: cif")
     words = ["train", "--config", str(run / "config.yaml"), "--epochs", "1", "--quiet", "--resume", "auto", "--out", str(out)]
     assert main(words) == 0
     (out / "report.json").unlink()

@@ -17,7 +17,8 @@ from runs import Counter, Net, interrupt, make_data, make_net, make_settings, sa
 from trainonce.checkpoint import find_newest
 from trainonce.report.live import Moment
 from trainonce.training import BadSetting, Diverged, Interrupted, fit, outcome
-from trainonce.training.run_folder import FolderInUse, occupied, read_config
+from trainonce.training.occupancy import FolderInUse, occupied
+from trainonce.training.run_folder import read_config
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +75,7 @@ def test_the_caller_keeps_the_random_state():
     before, python_before = torch.random.get_rng_state(), random.getstate()
     data, net = make_data(), copy.deepcopy(Net().train())
     torch.random.set_rng_state(before)
-    fit(net, data, settings=make_settings(epochs=1, keep_flops=None))
+    fit(net, data, settings=make_settings(epochs=1, keep_flops=1))
     assert torch.equal(torch.random.get_rng_state(), before)
     assert random.getstate() == python_before
 
@@ -123,9 +124,9 @@ def test_a_second_run_into_one_folder_is_refused(tmp_path: Path):
 
 
 def test_a_run_that_was_left_is_recognised(tmp_path: Path):
-    with pytest.raises(Interrupted, match="--resume"):
+    with pytest.raises(Interrupted, match="resume=True"):
         fit(make_net(), make_data(), settings=make_settings(), loss=Counter({2}, interrupt), out=tmp_path / "run")
-    with pytest.raises(BadSetting, match="--resume"):
+    with pytest.raises(BadSetting, match="resume=True"):
         run_whole(tmp_path / "run")
     with pytest.raises(BadSetting, match=r"lr is 0\.01, .* started with 0\.05"):
         fit(make_net(), make_data(), settings=make_settings(lr=0.01), out=tmp_path / "run", resume=True)
@@ -155,7 +156,7 @@ def test_what_is_not_finite_changes_nothing():
         def close(self) -> None: ...
 
     net = make_net()
-    result = fit(net, make_data(), settings=make_settings(keep_flops=None, epochs=2), loss=Counter({3}, spoil), view=Watch())
+    result = fit(net, make_data(), settings=make_settings(keep_flops=1, epochs=2), loss=Counter({3}, spoil), view=Watch())
     assert result.report["num_skipped"] == 1
     assert all(torch.isfinite(tensor).all() for tensor in net.state_dict().values())
     before, after = seen
@@ -169,7 +170,7 @@ def test_what_is_not_finite_changes_nothing():
 def test_a_run_that_stays_infinite_stops_and_names_the_step(spoil):
     net = make_net()
     with pytest.raises(Diverged, match="3 steps in a row, the last being step 5"):
-        fit(net, make_data(), settings=make_settings(keep_flops=None, max_bad_steps=3), loss=Counter(set(range(4, 99)), spoil))
+        fit(net, make_data(), settings=make_settings(keep_flops=1, max_bad_steps=3), loss=Counter(set(range(4, 99)), spoil))
     assert all(torch.isfinite(tensor).all() for tensor in net.state_dict().values())
 
 
@@ -177,7 +178,7 @@ def test_bad_pixels_leave_the_running_statistics_alone():
     (images, labels), validation = make_data()
     images[7] = float("nan")
     net = make_net()
-    result = fit(net, ((images, labels), validation), settings=make_settings(epochs=3, keep_flops=None))
+    result = fit(net, ((images, labels), validation), settings=make_settings(epochs=3, keep_flops=1))
     assert result.report["num_skipped"] == 3
     assert all(torch.isfinite(tensor).all() for tensor in net.state_dict().values())
 
@@ -189,7 +190,7 @@ def test_pieces_of_a_batch_give_the_gradient_of_the_batch():
 
     (images, labels), validation = make_data()
     data = ((images.double(), labels), (validation[0].double(), validation[1]))
-    whole, pieces = (fit(plain(), data, settings=make_settings(keep_flops=None, epochs=2, accumulate=count)).model for count in (1, 3))
+    whole, pieces = (fit(plain(), data, settings=make_settings(keep_flops=1, epochs=2, accumulate=count)).model for count in (1, 3))
     for one, other in zip(whole.parameters(), pieces.parameters(), strict=True):
         assert torch.allclose(one, other, atol=1e-12)
 
@@ -208,7 +209,7 @@ class Doubled(Dataset):
 @pytest.mark.parametrize("wrap", [lambda pair: TensorDataset(*pair), Doubled, lambda pair: DataLoader(Doubled(pair), batch_size=3)])
 def test_data_may_come_in_any_form(wrap):
     train, validation = make_data()
-    settings = make_settings(epochs=2, keep_flops=None)
+    settings = make_settings(epochs=2, keep_flops=1)
     plain = fit(make_net(), (train, validation), settings=settings)
     assert same_weights(fit(make_net(), (wrap(train), wrap(validation)), settings=settings).model, plain.model)
 

@@ -10,12 +10,15 @@ import pytest
 ROOT = Path(__file__).parents[1] / "trainonce"
 
 LAYERS = (
-    ("channels", "execution", "noise", "reading", "sealing"),
-    ("plan",),
-    ("tracing", "cost", "proximal", "schedule", "surgery", "distributed", "units", "convergence", "succession"),
-    ("proof", "budget", "gates", "projection"),
-    ("inspection", "lastwriters", "policies", "pulling"),
-    ("shrinking", "artifact", "checkpoint", "report"),
+    ("plain_text",),
+    ("channels", "comparison", "execution", "likeness", "model_names", "naming", "noise", "outline", "reading", "sealing"),
+    ("plan", "identity"),
+    ("tracing", "cost", "proximal", "schedule", "surgery", "distributed", "units", "convergence", "succession", "frozen", "copies"),
+    ("proof", "budget", "gates", "projection", "stepwatch", "optimizer_state"),
+    ("inspection", "lastwriters", "policies", "pulling", "decision"),
+    ("pruner_state",),
+    ("shrinking", "learning", "saved_run", "artifact", "checkpoint", "report"),
+    ("course",),
     ("pruner",),
     ("attachment",),
     ("training", "integrations", "data", "zoo"),

@@ -100,7 +100,7 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, whole: dict[str, t
     wait_for_step(out, 3, process)
     process.send_signal(signal.SIGINT)
     said = finish(process, code=75)
-    assert f"--resume {out}" in said
+    assert f"out={str(out)!r}, resume=True" in said
     assert find_newest(out / "checkpoints").step >= 3
     finish(start(out, SETTINGS))
     assert same(weights_of(out), whole)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainonce.schedule import Schedule, Strength
+from trainonce.schedule import FEW_UPDATES, Schedule, ShortRun, Strength, enough_steps
 
 
 def test_the_papers_fractions():
@@ -111,3 +111,21 @@ def test_what_is_no_deadline_is_refused(value: Any):
 def test_what_is_no_floor_is_refused(value: Any):
     with pytest.raises(ValueError, match=r"^floor must be at least 0 and below 1, got [^\n]*$"):
         Strength(floor=value)
+
+
+@pytest.mark.parametrize("schedule", [Schedule(), Schedule.paper(), Schedule(update_every=3), Schedule(settle_from=0.9)])
+def test_the_steps_that_are_said_to_be_enough_are_the_fewest(schedule: Schedule):
+    for total_steps in (40, 150):
+        enough = enough_steps(schedule, total_steps)
+        assert enough is not None
+        assert schedule.in_steps(enough).num_updates >= FEW_UPDATES
+        assert enough == total_steps or schedule.in_steps(enough - 1).num_updates < FEW_UPDATES
+
+
+@pytest.mark.parametrize("settle_from", [40, 90])
+def test_points_in_steps_leave_no_length_that_is_enough(settle_from: int):
+    schedule = Schedule(search_from=10, shrink_from=20, first_cut_from=30, settle_from=settle_from, update_every=5)
+    assert enough_steps(schedule, 100) is None
+    mixed = Schedule(search_from=0.1, shrink_from=0.2, settle_from=settle_from)
+    assert enough_steps(mixed, 100) is None
+    assert "total_steps=" not in str(ShortRun(3, None))

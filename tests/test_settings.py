@@ -86,6 +86,7 @@ WRONG_TOGETHER = [
     ["--keep", "no.such.layer"],
     ["--keep", "*"],
     ["--device", "toaster"],
+    ["--policy", "filternorm"],
     ["--device", "cuda:99"],
     ["--model", "my_models:build"],
     ["--model", "torchvision:inception_v3", "--img-size", "32"],
@@ -150,7 +151,11 @@ def test_a_folder_that_is_taken_is_refused_before_data_is_loaded(folder: str, tm
 @pytest.mark.parametrize("words", [[], ["digits.resnet21"], ["cifar10"], ["--lr", "0.1"]])
 def test_a_run_needs_something_to_train(words: list[str], capsys: pytest.CaptureFixture[str]):
     message = refusal(words, capsys)
-    assert ("what to train?" if words in ([], ["--lr", "0.1"]) else f"there is no recipe {words[0]!r}") in message
+    assert (
+        "nothing to train: pass a recipe, --config, or --model and --data"
+        if words in ([], ["--lr", "0.1"])
+        else f"there is no recipe {words[0]!r}"
+    ) in message
 
 
 @pytest.mark.parametrize(

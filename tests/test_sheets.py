@@ -19,6 +19,7 @@ from benchmarks.loading.measure import Steps, Subject
 from benchmarks.predictions.command import Compared
 from benchmarks.predictions.command import summarise as summarise_predictions
 from trainonce.checkpoint import save_checkpoint
+from trainonce.sealing import draft_of
 
 KEPT = Kept(0.5, found=0.495, next_unit=0.001, same_predictions=True, difference=1e-7)
 COMPARED = Compared(20, "digits", 0.5, 0.49, torch.float32, 360, (98.0, 98.0), 1e-7, 0)
@@ -118,11 +119,12 @@ def test_what_a_kill_leaves_is_seen(tmp_path: Path):
     for step in (3, 4):
         save_checkpoint(tmp_path / "checkpoints", step, {"x": torch.ones(2)}, keep_last=2)
     assert (look_at(tmp_path).step, look_at(tmp_path).was_saving, look_at(tmp_path).unreadable) == (4, False, ())
-    (tmp_path / "checkpoints" / ".step-000000005.abc").mkdir()
+    draft = draft_of(tmp_path / "checkpoints" / "step-000000005")
+    draft.mkdir()
     (tmp_path / "checkpoints" / "step-000000004" / "state.json").write_text("{")
     assert look_at(tmp_path).was_saving
     assert len(look_at(tmp_path).unreadable) == 1
-    assert leftovers(tmp_path) == ["checkpoints/.step-000000005.abc"]
+    assert leftovers(tmp_path) == [f"checkpoints/{draft.name}"]
 
 
 def test_a_small_model_that_differs_is_seen(tmp_path: Path):

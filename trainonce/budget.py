@@ -45,6 +45,9 @@ class Budget:
     available: Tensor
     """The units that may stay; what an earlier decision has dropped may not."""
 
+    required: Tensor
+    """The units that must stay as long as they are available: their weights are frozen. Always whole groups."""
+
     @classmethod
     def of_flops(cls, units: Units, share: float, round_to: int | None) -> Budget:
         """A share of the whole model's multiply-adds."""
@@ -57,34 +60,41 @@ class Budget:
 
     @classmethod
     def _checked(cls, units: Units, meter: Meter, share: float, round_to: int | None, word: str) -> Budget:
-        if not isinstance(share, int | float) or isinstance(share, bool) or not 0 < share <= 1:
-            raise UnreachableBudget(f"{word} must be above 0 and at most 1, got {share!r}. 0.45 keeps 45 % of the whole model.")
+        check_share(word, share)
         if round_to is not None and (not isinstance(round_to, int) or isinstance(round_to, bool) or round_to < 1):
             raise UnreachableBudget(
                 f"round_to must be a whole number from 1 on, got {round_to!r}. None chooses by width, 1 means any width."
             )
         if not len(units):
-            raise UnreachableBudget(
-                f"{word}={share} has nothing to act on: no channel of this model may be cut. trainonce.inspect says why."
-            )
+            raise UnreachableBudget(f"{word}={share} has nothing to act on: no channel of this model may be cut. {units.why_kept()}")
         total = float(meter(units.alive(torch.ones(len(units)))))
         if total == 0:
             raise UnreachableBudget(
                 f"{word} has nothing to count: the model has no multiply-adds on this example. Give keep_params instead."
             )
         roundings = torch.tensor([_rounding(group.num_channels, group.width, round_to) for group in units.groups], dtype=torch.long)
-        budget = cls(units, meter, total, float(share), roundings, word, torch.ones(len(units), dtype=torch.bool))
+        ones = torch.ones(len(units), dtype=torch.bool)
+        budget = cls(units, meter, total, float(share), roundings, word, available=ones, required=~ones)
         smallest = budget.share_of(budget.least())
         if share < smallest:
             raise UnreachableBudget(
                 f"{word}={share} can't be reached: with one channel left in every group that may be cut, {smallest:.4f} remains. "
-                f"Ask for {_up(smallest)} to 1, or see what is kept and why with trainonce.inspect."
+                f"{units.why_kept()} Ask for {_up(smallest)} to 1."
             )
         return budget
 
     def within(self, masks: Tensor) -> Budget:
         """The same budget for what is left after a decision."""
         return replace(self, available=masks.bool())
+
+    def requiring(self, required: Tensor) -> Budget:
+        """The same budget, to be met without these units going: one boolean each."""
+        return replace(self, required=required)
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether the budget can be met with all that is required."""
+        return float(self.cost(self.least())) <= self.target
 
     @property
     def target(self) -> float:
@@ -100,11 +110,11 @@ class Budget:
         return float(self.cost(masks)) / self.total
 
     def least(self) -> Tensor:
-        """Masks with one unit in every group."""
+        """Masks with one unit in every group, and all that is required."""
         masks = torch.zeros(len(self.units))
         first = torch.cat([torch.ones(1, dtype=torch.bool), self.units.group_of[1:] != self.units.group_of[:-1]])
         masks[first[: len(masks)]] = 1
-        return masks
+        return torch.where(self.required, self.available.to(masks.dtype), masks)
 
     def penalty(self, masks: Tensor) -> Tensor:
         """The paper's regulariser: log(max(cost, target) / target), zero at or below the target."""
@@ -113,13 +123,13 @@ class Budget:
     def line(self, scores: Tensor, *, share: float | None = None) -> float:
         """The score that separates what stays from what goes, so that what is above costs at most the budget (or another share)."""
         target = self.target if share is None else self._allowed(share)
-        order = _Order(self.units, scores, self.available)
+        order = _Order(self.units, scores, self.available, self.required)
         return order.score_below(self._largest(order, target))
 
     def choose(self, scores: Tensor, *, share: float | None = None) -> Tensor:
         """The masks of the highest scores that cost at most the budget (or another share), on round widths where that fits."""
         target = self.target if share is None else max(self._allowed(share), float(self.cost(self.least())))
-        order = _Order(self.units, scores, self.available)
+        order = _Order(self.units, scores, self.available, self.required)
         # The threshold on scores at which the cost meets the target, by bisection on how many units stay.
         counts = order.counts_of_best(self._largest(order, target))
         counts = self._rounded(order, counts)
@@ -165,7 +175,7 @@ class Budget:
         """One rounding step less in the group whose next units score lowest; single units where a whole step would empty it."""
         best, chosen = float("inf"), None
         for number, count in enumerate(counts.tolist()):
-            if count <= 1:
+            if count <= 1 or bool(order.is_required[number]):
                 continue
             step = int(self.roundings[number])
             # The last step is halved, and halved again: rounding never empties a layer at once.
@@ -173,7 +183,7 @@ class Budget:
             mean = float(order.scores_of(number)[fewer:count].mean())
             if mean < best:
                 best, chosen = mean, (number, fewer)
-        assert chosen is not None, "checked when the budget was made: one unit in each group is below it"
+        assert chosen is not None, "checked before: one unit in each group and what is required is below the budget"
         counts = counts.clone()
         counts[chosen[0]] = chosen[1]
         return counts
@@ -210,7 +220,7 @@ class Budget:
 class _Order:
     """The units of every group from the highest score to the lowest: masks become one count per group."""
 
-    def __init__(self, units: Units, scores: Tensor, available: Tensor) -> None:
+    def __init__(self, units: Units, scores: Tensor, available: Tensor, required: Tensor) -> None:
         if scores.shape != (len(units),) or bool(torch.isnan(scores).any()):
             raise ValueError(f"scores must be {len(units)} numbers, one per unit, got shape {tuple(scores.shape)} or NaN.")
         scores = scores.detach().double().cpu()
@@ -218,6 +228,8 @@ class _Order:
         self.scores = torch.where(available, scores, scores.min() - 1)
         self.sizes = units.per_group(available.long())
         """Per group, how many units may stay."""
+        self.is_required = units.per_group(required.long()) > 0
+        """Per group, whether all of them must."""
         self._units = units
         # By score, then (stably) by group: each group's units lie together, best first.
         by_score = torch.argsort(self.scores, descending=True, stable=True)
@@ -245,10 +257,26 @@ class _Order:
     def counts_of_best(self, num_best: int) -> Tensor:
         """How many of the best units of all lie in each group, at least one."""
         counts = torch.bincount(self._units.group_of[self._best[:num_best]], minlength=len(self._units.groups))
-        return counts.clamp_min(1)
+        return torch.where(self.is_required, self.sizes, counts.clamp_min(1))
 
     def masks(self, counts: Tensor) -> Tensor:
         return (self._rank < counts[self._units.group_of]).double()
+
+
+def check_share(word: str, share: object) -> None:
+    """Refuse what is no share above 0 and up to 1; where it looks like one, say which."""
+    if isinstance(share, int | float) and not isinstance(share, bool) and 0 < share <= 1:
+        return
+    text = str(share).strip()
+    try:
+        number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        number = math.nan
+    number = number / 100 if 1 < number <= 100 else number
+    meant = (
+        f"Did you mean {number:g}?" if isinstance(share, int | float | str) and 0 < number < 1 else "0.45 keeps 45 % of the whole model."
+    )
+    raise UnreachableBudget(f"{word} must be above 0 and at most 1, got {share!r}. {meant}")
 
 
 def _rounding(num_channels: int, width: int, round_to: int | None) -> int:

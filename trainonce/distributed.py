@@ -51,8 +51,10 @@ def unwrapped_model(model: nn.Module) -> nn.Module:
 
 
 def unwrapped_optimizer(optimizer: Any) -> Any:
-    """The torch optimizer under a wrapper that holds it as `.optimizer` (accelerate)."""
+    """The torch optimizer under a wrapper that holds it as `.optimizer` and keeps no state of its own (accelerate)."""
     while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+        if isinstance(optimizer, torch.optim.Optimizer) and optimizer.state is not inner.state:
+            break
         optimizer = inner
     return optimizer
 

@@ -6,7 +6,7 @@ identity, only their content is lent, so compiled and wrapped models see the gat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -59,17 +59,17 @@ class Gates:
         the gradients of gated parameters only spares the others' part of the backward pass and leaves `.grad` alone.
         """
         masks = masks.clamp_min(AJAR)
-        with torch.enable_grad(), self.closed(masks) as whole:
+        with torch.enable_grad(), self.closed(masks) as whole, _requiring_gradients([self.tensors[name] for name in whole]):
             loss = closure()
             if not isinstance(loss, Tensor) or loss.numel() != 1:
                 found = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
                 raise BadLoss(f"the closure must return a scalar loss, got {found}. Write: lambda: criterion(model(images), labels).")
             if not loss.requires_grad:
-                raise BadLoss("the closure's loss has no graph. Compute it without torch.no_grad(), from the model that was attached.")
+                raise BadLoss("the closure's loss has no graph. Compute it without torch.no_grad(), from the attached model.")
             if not bool(torch.isfinite(loss.detach()).all()):
                 return loss.detach().reshape(()).float().cpu(), torch.full((self.num_units,), float("nan"))
             names = sorted(whole)
-            gradients = torch.autograd.grad(loss.reshape(()), [self.tensors[name] for name in names], allow_unused=True)
+            gradients = _gradients(loss.reshape(()), [self.tensors[name] for name in names])
         return loss.detach().reshape(()).float().cpu(), self._per_unit(whole, dict(zip(names, gradients, strict=True)), masks)
 
     def evaluate_everywhere(self, model: nn.Module, closure: Callable[[], Tensor], masks: Tensor) -> tuple[Tensor, Tensor]:
@@ -102,6 +102,64 @@ class Gates:
             sums = product.flatten(1).sum(dim=1) if product.dim() > 1 else product
             total.index_add_(0, rows.units, sums[rows.positions.to(sums.device)].cpu())
         return total
+
+
+def _gradients(loss: Tensor, tensors: list[nn.Parameter]) -> tuple[Tensor | None, ...]:
+    """The gradients of a loss; None for those that it does not depend on, but not for all."""
+    try:
+        gradients = torch.autograd.grad(loss, tensors, allow_unused=True)
+    except RuntimeError as error:
+        # What torch says of a graph that was freed by a backward pass, or whose weights an optimizer has moved since.
+        if "second time" in str(error) or "inplace operation" in str(error):
+            raise BadLoss(
+                "the closure's loss was computed or used before. Compute it anew in each call: lambda: criterion(model(images), labels)."
+            ) from error
+        raise
+    if tensors and all(gradient is None for gradient in gradients):
+        raise BadLoss(
+            "the closure's loss does not depend on the attached model, so there is nothing to learn from. "
+            "Compute it with that very model, not with a copy of it, and without torch.no_grad()."
+        )
+    return gradients
+
+
+@contextmanager
+def _requiring_gradients(tensors: list[nn.Parameter]) -> Iterator[None]:
+    """Inside, all of them do: a model may be frozen for the moment, as a GAN's halves are in turn."""
+    frozen = [tensor for tensor in tensors if not tensor.requires_grad]
+    for tensor in frozen:
+        tensor.requires_grad_(True)
+    try:
+        yield
+    finally:
+        for tensor in frozen:
+            tensor.requires_grad_(False)
+
+
+@contextmanager
+def gradients_aside(parameters: Iterable[nn.Parameter]) -> Iterator[Callable[[Callable[[], Tensor]], Callable[[], Tensor]]]:
+    """Inside, no parameter has a gradient; afterwards all have theirs again. Yields what makes a closure refuse a backward pass.
+
+    Gradients are put away, not copied: a backward pass inside makes new ones, and the user's are as they were.
+    """
+    aside = [(parameter, parameter.grad) for parameter in parameters]
+
+    def watched(closure: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        def called() -> Tensor:
+            loss = closure()
+            if any(parameter.grad is not None for parameter, _ in aside):
+                raise BadLoss("the closure must not call backward(): return the loss, the pruner takes the gradients that it needs.")
+            return loss
+
+        return called
+
+    for parameter, _ in aside:
+        parameter.grad = None
+    try:
+        yield watched
+    finally:
+        for parameter, gradient in aside:
+            parameter.grad = gradient
 
 
 def _on_axis(factor: Tensor, axis: int, num_axes: int) -> Tensor:

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_map_only
 
 from trainonce import proof
 from trainonce.channels import Example, Partition, WrongPlan
+from trainonce.comparison import can_be_compared, relative_difference
 from trainonce.execution import one_line
 from trainonce.plan import Plan
 from trainonce.surgery import apply_plan, check_fits, check_owned, silence, snapshot
@@ -45,8 +46,8 @@ def inspect(model: nn.Module, example: Example, *, keep: Sequence[str] = ()) -> 
     """
     _check_arguments(model, example, keep)
     with proof.modes_kept(model):
-        recording, needs_values = _record_evaluation(model, example)
-        _record_training(model, example, recording, needs_values=needs_values)
+        recording, needs_values = record_evaluation(model, example)
+        record_training(model, example, recording, needs_values=needs_values)
         recording.answers.clear()
         keep_matching(recording, keep)
 
@@ -93,8 +94,12 @@ def _cut_and_prove(
         tensors[name].data = tensors[name].data.clone()
     silence(model, plan)
     before = proof.outputs_of(model, example)
+    if not can_be_compared(before):
+        raise WrongPlan(
+            "the model's output on the example is NaN, so no cut can be proven. It is unchanged; its weights or the example are not finite."
+        )
     apply_plan(model, plan, optimizer=optimizer)
-    difference = proof.relative_difference(before, proof.outputs_of(model, example))
+    difference = relative_difference(before, proof.outputs_of(model, example))
     dtype = next((tensor.dtype for tensor in before if tensor.is_floating_point()), torch.float32)
     if difference > proof.TOLERANCE.get(dtype, 5e-2):
         # Scores that rounding makes equal may be sorted either way: only float64 can tell.
@@ -122,8 +127,8 @@ def _check_arguments(model: Any, example: Any, keep: Any) -> None:
         raise UnusableModel(f"keep must be a list of patterns, got {keep!r}. Write for example keep=['head*'].")
 
 
-def _record_evaluation(model: nn.Module, example: Example) -> tuple[Recording, bool]:
-    """What the model does in eval mode, and whether it had to be computed in full to see it."""
+def record_evaluation(model: nn.Module, example: Example) -> tuple[Recording, bool]:
+    """What the model does in eval mode, and whether it had to be computed in full to see it. Leaves it in that mode."""
     model.eval()
     if not any(parameter.is_meta for parameter in model.parameters()):
         recording = Recording()
@@ -140,8 +145,8 @@ def _record_evaluation(model: nn.Module, example: Example) -> tuple[Recording, b
     return recording, True
 
 
-def _record_training(model: nn.Module, example: Example, recording: Recording, *, needs_values: bool) -> None:
-    """What exists only in training reads channels too: run it in that mode as well."""
+def record_training(model: nn.Module, example: Example, recording: Recording, *, needs_values: bool) -> None:
+    """Add what exists only in training, which reads channels too. Leaves the model in that mode."""
     idle = [name for name, parameter in model.named_parameters() if name not in recording.used and parameter.numel() > 1]
     problem = ""
     for with_values, attempt in itertools.product((False, True), (example, _doubled(example))):

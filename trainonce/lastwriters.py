@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from trainonce.channels import Example
+from trainonce.comparison import relative_difference
 from trainonce.execution import copied, output_tensors, run_model
 from trainonce.gates import Gates
-from trainonce.proof import TOLERANCE, failing, modes_kept, outputs_of, relative_difference, scratch_weights
+from trainonce.proof import TOLERANCE, failing, modes_kept, outputs_of, scratch_weights
 from trainonce.units import Rows, Units
 
 FAINT = 1e-4
@@ -90,7 +91,7 @@ def _rows(units: Units, chosen_WG: Tensor) -> tuple[Rows, ...]:
     for rows, chosen_G in zip(units.writers, chosen_WG, strict=True):
         here = chosen_G[units.group_of[rows.units]]
         if bool(here.any()):
-            chosen.append(Rows(rows.tensor, rows.axis, rows.positions[here], rows.units[here]))
+            chosen.append(rows.where(here))
     return tuple(chosen)
 
 

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from trainonce.channels import AttributeChange, ChannelGroup, Example, Partition, Role, WrongPlan
+from trainonce.outline import outline_of
+from trainonce.plain_text import quoted, shown
 
 PLAN_VERSION = 1
 
@@ -42,6 +44,9 @@ class Plan:
     example: Example | None = field(default=None, compare=False, repr=False)
     """What the cut proves itself on; not written to JSON."""
 
+    outline: Any = field(default=None, compare=False, repr=False)
+    """What the example looks like, without its content; `load` lets the model run on a stand-in for it."""
+
     @classmethod
     def from_masks(cls, partition: Partition, masks: Mapping[str, Tensor]) -> Plan:
         """The plan that keeps exactly the channels whose mask is not zero; groups without a mask stay whole."""
@@ -62,6 +67,7 @@ class Plan:
             cuts=_axis_cuts(partition, alive),
             attributes=partition.solve_sizes(alive),
             example=partition.example,
+            outline=outline_of(partition.example),
         )
 
     @classmethod
@@ -84,16 +90,19 @@ class Plan:
 
     def to_json(self) -> str:
         """The plan as text; `Plan.from_json` gives an equal plan back."""
-        return json.dumps(
-            {
-                "version": PLAN_VERSION,
-                "model": self.model,
-                "kept": {name: list(channels) for name, channels in self.kept.items()},
-                "shapes": {name: list(shape) for name, shape in self.shapes.items()},
-                "cuts": [[cut.tensor, cut.axis, list(cut.kept), cut.silenced] for cut in self.cuts],
-                "attributes": [[a.module, a.name, a.index, a.before, a.after] for a in self.attributes],
-            }
-        )
+        return json.dumps(self.to_data())
+
+    def to_data(self) -> dict[str, Any]:
+        """The plan as JSON takes it."""
+        return {
+            "version": PLAN_VERSION,
+            "model": self.model,
+            "kept": {name: list(channels) for name, channels in self.kept.items()},
+            "shapes": {name: list(shape) for name, shape in self.shapes.items()},
+            "cuts": [[cut.tensor, cut.axis, list(cut.kept), cut.silenced] for cut in self.cuts],
+            "attributes": [[a.module, a.name, a.index, a.before, a.after] for a in self.attributes],
+            "outline": self.outline,
+        }
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
@@ -101,7 +110,12 @@ class Plan:
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise WrongPlan(f"the plan is not valid JSON ({error}). Save the model again.") from None
+            raise WrongPlan(f"the plan is not valid JSON ({shown(error)}). Save the model again.") from None
+        return cls.from_data(data)
+
+    @classmethod
+    def from_data(cls, data: Any) -> Plan:
+        """Read back what `to_data` gave; anything else is refused with WrongPlan."""
         return _plan_from_data(data)
 
 
@@ -148,7 +162,8 @@ def _plan_from_data(data: Any) -> Plan:
         raise WrongPlan("this is not a plan: the field 'version' is missing. Save the model again with trainonce.save.")
     if data["version"] != PLAN_VERSION:
         raise WrongPlan(
-            f"the plan has version {data['version']!r}, this trainonce reads version {PLAN_VERSION}. Install the trainonce that wrote it."
+            f"the plan has version {quoted(data['version'])}, this trainonce reads version {PLAN_VERSION}. "
+            f"Install the trainonce that wrote it."
         )
     try:
         return Plan(
@@ -162,30 +177,31 @@ def _plan_from_data(data: Any) -> Plan:
                 AttributeChange(_text(module), _text(name), None if index is None else _natural(index), _natural(before), _natural(after))
                 for module, name, index, before, after in data["attributes"]
             ),
+            outline=data.get("outline"),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise WrongPlan(f"the plan is damaged ({type(error).__name__}: {error}). Save the model again.") from None
+        raise WrongPlan(f"the plan is damaged ({type(error).__name__}: {shown(error)}). Save the model again.") from None
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"expected a text, got {value!r}")
+        raise TypeError(f"expected a text, got {quoted(value)}")
     return value
 
 
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"expected true or false, got {value!r}")
+        raise TypeError(f"expected true or false, got {quoted(value)}")
     return value
 
 
 def _natural(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise TypeError(f"expected a whole number from 0 on, got {value!r}")
+        raise TypeError(f"expected a whole number from 0 on, got {quoted(value)}")
     return value
 
 
 def _naturals(values: Sequence[Any]) -> tuple[int, ...]:
     if not isinstance(values, list):
-        raise TypeError(f"expected a list, got {values!r}")
+        raise TypeError(f"expected a list, got {quoted(values)}")
     return tuple(_natural(value) for value in values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -157,9 +157,7 @@ class Projection:
         for rows in self._units.writers:
             chosen = pulled_units[rows.units]
             if bool(chosen.any()):
-                device = self._tensors[rows.tensor].device
-                positions, units = rows.positions[chosen].to(device), rows.units[chosen].to(device)
-                self._selected.append(Rows(rows.tensor, rows.axis, positions, units))
+                self._selected.append(rows.where(chosen).to(self._tensors[rows.tensor].device))
 
     @property
     def pulled_units(self) -> Tensor | None:
@@ -171,24 +169,34 @@ class Projection:
         self._before = [self._rows(rows, self._tensors[rows.tensor].detach()) for rows in self._selected]
 
     @torch.no_grad()
-    def apply(self, pull: Pull, strength: float, *, largest_scale: float = 1.0, floor: Tensor | None = None) -> None:
+    def apply(
+        self,
+        pull: Pull,
+        strength: float,
+        *,
+        largest_scale: float = 1.0,
+        floor: Tensor | None = None,
+        held: Tensor | None = None,
+    ) -> None:
         """Pull the selected units; `largest_scale` below 1 shortens them by that factor at least, 0 makes them zero now.
 
-        A pull that would bring a unit's norm below its `floor` ends there; units that are below it already are left alone.
+        A pull that would bring a unit's norm below its `floor` ends there; units that are below it already are left alone; so are
+        the `held` ones.
         """
+        selected, before = (self._selected, self._before) if held is None else _without(held, self._selected, self._before)
         if largest_scale == 0:
-            self._fill_with_zero()
+            self._fill_with_zero(selected)
             return
-        if not self._selected or (pull.needs_before and not self._before):
+        if not selected or (pull.needs_before and not before):
             return
-        trial = self._trial(with_metrics=isinstance(pull, AdamMetric))
+        trial = self._trial(selected, before, with_metrics=isinstance(pull, AdamMetric))
         pulled = pull.pulled(trial, strength)
         if largest_scale < 1:
             pulled = torch.ops.aten._foreach_mul.Scalar(pulled, largest_scale)
         if floor is not None:
             pulled = _not_below(floor.to(trial.rows[0].device), trial, pulled)
         seen: set[str] = set()
-        for rows, old, new in zip(self._selected, trial.rows, pulled, strict=True):
+        for rows, old, new in zip(selected, trial.rows, pulled, strict=True):
             parameter = self._tensors[rows.tensor]
             if rows.tensor in seen:
                 # Both axes of the parameter are pulled: scale what the first pass left.
@@ -197,7 +205,7 @@ class Projection:
             seen.add(rows.tensor)
             parameter.detach().index_copy_(rows.axis, rows.positions, new.movedim(0, rows.axis))
         if floor is None:
-            self._clear_state()
+            self._clear_state(selected)
 
     def norms(self) -> Tensor:
         """The norm of every unit over all of its writers, selected or not."""
@@ -221,18 +229,15 @@ class Projection:
     def _rows(self, rows: Rows, tensor: Tensor) -> Tensor:
         return tensor.index_select(rows.axis, rows.positions).movedim(rows.axis, 0)
 
-    def _trial(self, *, with_metrics: bool) -> Trial:
-        rates = {
-            id(parameter): float(group["lr"]) if "lr" in group else 1.0
-            for group in self._optimizer.param_groups
-            for parameter in group["params"]
-        }
+    def _trial(self, selected: list[Rows], before: list[Tensor], *, with_metrics: bool) -> Trial:
+        groups = self._optimizer.param_groups
+        rates = {id(parameter): float(group.get("lr", 1.0)) for group in groups for parameter in group["params"]}
         return Trial(
-            rows=[self._rows(rows, self._tensors[rows.tensor].detach()) for rows in self._selected],
-            units=[rows.units for rows in self._selected],
-            learning_rates=[rates[id(self._tensors[rows.tensor])] for rows in self._selected],
-            before=self._before,
-            metrics=[self._metric(rows) for rows in self._selected] if with_metrics else [],
+            rows=[self._rows(rows, self._tensors[rows.tensor].detach()) for rows in selected],
+            units=[rows.units for rows in selected],
+            learning_rates=[rates[id(self._tensors[rows.tensor])] for rows in selected],
+            before=before,
+            metrics=[self._metric(rows) for rows in selected] if with_metrics else [],
             num_units=len(self._units),
         )
 
@@ -246,13 +251,13 @@ class Projection:
         correction = 1 - settings["betas"][1] ** float(state["step"]) if "betas" in settings and "step" in state else 1.0
         return (self._rows(rows, state["exp_avg_sq"]) / correction).sqrt() + settings.get("eps", 1e-8)
 
-    def _fill_with_zero(self) -> None:
-        for rows in self._selected:
+    def _fill_with_zero(self, selected: list[Rows]) -> None:
+        for rows in selected:
             self._tensors[rows.tensor].detach().index_fill_(rows.axis, rows.positions, 0)
             self._stop(rows, rows.positions)
 
-    def _clear_state(self) -> None:
-        for rows in self._selected:
+    def _clear_state(self, selected: list[Rows]) -> None:
+        for rows in selected:
             at_zero = _row_sums(self._rows(rows, self._tensors[rows.tensor].detach()).abs()) == 0
             if bool(at_zero.any()):
                 self._stop(rows, rows.positions[at_zero])
@@ -260,10 +265,16 @@ class Projection:
     def _stop(self, rows: Rows, positions: Tensor) -> None:
         """A unit at zero has no momentum: it would walk away from zero again."""
         parameter = self._tensors[rows.tensor]
-        state: dict[str, Any] = self._optimizer.state.get(parameter, {})
-        for item in state.values():
+        for item in self._optimizer.state.get(parameter, {}).values():
             if isinstance(item, Tensor) and item.shape == parameter.shape and item.dim() > 0:
                 item.index_fill_(rows.axis, positions, 0)
+
+
+def _without(held: Tensor, selected: list[Rows], before: list[Tensor]) -> tuple[list[Rows], list[Tensor]]:
+    """The rows of units that are not held, and what they were before."""
+    free = [~held.to(rows.units.device)[rows.units] for rows in selected]
+    rows = [part.where(mine) for part, mine in zip(selected, free, strict=True) if bool(mine.any())]
+    return rows, [part[mine] for part, mine in zip(before, free, strict=False) if bool(mine.any())]
 
 
 def _not_below(floor_U: Tensor, trial: Trial, pulled: list[Tensor]) -> list[Tensor]:

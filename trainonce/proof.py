@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from trainonce.channels import Example
+from trainonce.comparison import relative_difference
 from trainonce.execution import copied, one_line, output_tensors, run_model
 from trainonce.plan import Plan
 from trainonce.surgery import apply_plan, silence, snapshot
@@ -119,27 +120,6 @@ def outputs_of(model: nn.Module, example: Example) -> list[Tensor]:
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return [tensor.detach() for tensor in output_tensors(run_model(model, copied(example)))]
-
-
-def relative_difference(before: list[Tensor], after: list[Tensor]) -> float:
-    """Largest difference of two lists of outputs relative to the scale of each output; infinite if shapes differ."""
-    if len(before) != len(after) or any(a.shape != b.shape for a, b in zip(before, after, strict=True)):
-        return float("inf")
-    worst = 0.0
-    for a, b in zip(before, after, strict=True):
-        if a.is_meta or a.numel() == 0:
-            continue
-        if not (a.is_floating_point() or a.is_complex()):
-            worst = max(worst, 0.0 if torch.equal(a, b) else float("inf"))
-            continue
-        # Infinities (masked scores) and NaN must stand in the same places; the rest is compared.
-        finite = torch.isfinite(a)
-        if not torch.equal(finite, torch.isfinite(b)):
-            return float("inf")
-        a, b = a[finite].double().cpu(), b[finite].double().cpu()
-        scale = float(a.abs().max()) if a.numel() else 0.0
-        worst = max(worst, float((a - b).abs().max()) / max(scale, 1e-30) if a.numel() and not torch.equal(a, b) else 0.0)
-    return worst
 
 
 def backward_refusal(model: nn.Module, example: Example) -> str | None:

@@ -45,9 +45,11 @@ class Pulling:
         self._gentle.select(chosen)
         self.floor = self._gentle.mean_norms() * self._strength.floor if self._strength.floor else None
 
-    def resume(self, chosen: Tensor, floor: Tensor | None) -> None:
+    def resume(self, chosen: Tensor | None, floor: Tensor | None) -> None:
         """Put back what `gently` and `floor` were."""
-        self._gentle.select(chosen)
+        self._gentle = Projection(self._units, self._tensors, self._optimizer)
+        if chosen is not None:
+            self._gentle.select(chosen)
         self.floor = floor
 
     def follow(self, units: Units, decision: Tensor, *, decided_at: int | None) -> None:
@@ -69,15 +71,20 @@ class Pulling:
             self._gentle.remember()
             self._firm.remember()
 
-    def after_step(self, step: int, *, is_open: bool) -> None:
-        """After the optimizer's step: pull; gently only while the decision `is_open`."""
+    def after_step(self, step: int, *, is_open: bool, held: Tensor | None = None) -> None:
+        """After the optimizer's step: pull; gently only while the decision `is_open`, and nothing of the units that are `held`."""
         if step < self._timetable.shrink_from:
             return
         if is_open:
-            self._gentle.apply(self._pull, self._strength.searching, floor=self.floor)
+            self._gentle.apply(self._pull, self._strength.searching, floor=self.floor, held=held)
         if self._decided_at is not None:
             scale = self._strength.largest_scale(self._timetable, step, decided_at=self._decided_at)
-            self._firm.apply(self._pull, self._strength.settled, largest_scale=scale)
+            self._firm.apply(self._pull, self._strength.settled, largest_scale=scale, held=held)
+
+    def is_overdue(self, step: int) -> bool:
+        """Whether all that was decided to go should have been at zero before this step."""
+        return self._decided_at is not None and not self._strength.largest_scale(self._timetable, step - 1, decided_at=self._decided_at)
 
     def _place(self, units: Units) -> None:
+        self._units = units
         self._gentle, self._firm = (Projection(units, self._tensors, self._optimizer) for _ in range(2))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -63,12 +64,18 @@ def _tell_loss(error: Exception, num_losses: int) -> None:
 
 
 def _start_reading(dataset: Dataset[Any], keys: Sequence[Any], num_workers: int) -> Iterator[Any]:
-    loader: Any = DataLoader(dataset, batch_size=None, sampler=keys, num_workers=num_workers)  # type: ignore[arg-type]
     if num_workers == 0 or threading.current_thread() is not threading.main_thread():
-        return iter(loader)
+        return _load(dataset, keys, num_workers)
     before = signal.getsignal(signal.SIGCHLD)
-    found = iter(loader)
+    found = _load(dataset, keys, num_workers)
     # torch answers this signal by an error wherever the training step happens to be; without that, the loss shows when a batch is due.
     is_torch = getattr(before, "__module__", "").startswith("torch.")
     signal.signal(signal.SIGCHLD, signal.SIG_DFL if before is None or is_torch else before)
     return found
+
+
+def _load(dataset: Dataset[Any], keys: Sequence[Any], num_workers: int) -> Iterator[Any]:
+    with warnings.catch_warnings():
+        # As many processes as were asked for, also where there are fewer CPUs.
+        warnings.filterwarnings("ignore", message="This DataLoader will create")
+        return iter(DataLoader(dataset, batch_size=None, sampler=keys, num_workers=num_workers))  # type: ignore[arg-type]

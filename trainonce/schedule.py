@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass, fields
 from enum import Enum
 
@@ -92,6 +93,42 @@ SHORT_RUN_EVERY = 10
 """An update costs less than a training step; at one in ten of the 40 % of steps that search, a run takes 3 to 4 % longer."""
 
 ENOUGH_UPDATES = 400
+
+FEW_UPDATES = 50
+"""With fewer than this the controller's choice is little more than what it began with."""
+
+
+class ShortRun(UserWarning):
+    """A run in which the controller learns too seldom to move far from its starting point."""
+
+    def __init__(self, num_updates: int, enough_steps: int | None) -> None:
+        way_out = f"total_steps={enough_steps} would give enough ({FEW_UPDATES})."
+        if enough_steps is None:
+            way_out = f"a smaller update_every or a longer search in the schedule would give enough ({FEW_UPDATES})."
+        super().__init__(
+            f"few updates: the controller learns {num_updates} times in this run, so the choice stays close to its starting point. "
+            f"The budget is kept; {way_out}"
+        )
+        self.num_updates = num_updates
+        """How often the controller learns."""
+        self.enough_steps = enough_steps
+        """The smallest total_steps with which it learns often enough; None if the schedule is in steps that leave no room."""
+
+
+def enough_steps(schedule: Schedule, total_steps: int) -> int | None:
+    """The smallest number of steps from `total_steps` on in which the controller gets enough updates; None if none is enough."""
+
+    def is_enough(steps: int) -> bool:
+        try:
+            return schedule.in_steps(steps).num_updates >= FEW_UPDATES
+        except ValueError:
+            # A point in steps and one as a share: in a longer run they change places.
+            return False
+
+    most = 1000 * max(total_steps, FEW_UPDATES * LONG_RUN_EVERY)
+    if not is_enough(most):
+        return None
+    return total_steps + bisect_left(range(total_steps, most), True, key=is_enough)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,10 @@
-"""Folders that are complete or absent: takes files to their sha256 sums, and makes sure that what was written is on the disk."""
+"""Folders and files that are complete or absent.
+
+Takes content to the disk under sha256 sums, and never writes or removes through a link.
+
+All that the library writes into a folder goes through here. The folder that the user names may be a link;
+what is inside it may not.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +12,20 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import IO
 from uuid import uuid4
 
+from trainonce.plain_text import shown_path
+
 SUMS_FILE = "SHA256SUMS"
-_DRAFT = re.compile(r"\.[0-9a-f]{32}\..+|\..+\.[0-9a-f]{32}(\.old)?")
+_DRAFT = re.compile(r"\.trainonce-draft-[0-9a-f]{32}-(?P<name>.+?)(?P<old>\.old)?")
+
+
+class LinkError(ValueError):
+    """A link at a place that is written to or removed: following it would change files that are not ours."""
 
 
 def digest(file: Path) -> str:
@@ -28,6 +42,12 @@ def sum_lines(digests: Mapping[str, str]) -> list[bytes]:
     return [f"{value}  {name}\n".encode() for name, value in digests.items()]
 
 
+def read_sums(folder: Path) -> bytes:
+    """The content of a folder's sums, as far as it can be right."""
+    with (folder / SUMS_FILE).open("rb") as stream:
+        return stream.read(4096)
+
+
 def flush_file(file: Path) -> None:
     """Wait until a file's content is on the disk."""
     with file.open("rb+") as stream:
@@ -36,6 +56,9 @@ def flush_file(file: Path) -> None:
 
 def flush_folder(folder: Path) -> None:
     """Wait until the names in a folder are on the disk."""
+    if os.name == "nt":
+        # Windows opens no folders; it keeps names in order by itself.
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -58,8 +81,7 @@ def find_damage(folder: Path, names: Iterable[str]) -> str | None:
     for name in (SUMS_FILE, *names):
         if not (folder / name).is_file():
             return f"there is no {name}"
-    with (folder / SUMS_FILE).open("rb") as stream:
-        found = stream.read(4096)
+    found = read_sums(folder)
     lines = sum_lines({name: digest(folder / name) for name in names})
     if found == b"".join(lines):
         return None
@@ -67,9 +89,65 @@ def find_damage(folder: Path, names: Iterable[str]) -> str | None:
     return f"{damaged} was cut short or changed: its sha256 differs"
 
 
-def write_whole(target: Path, fill: Callable[[Path], None]) -> None:
-    """Give a folder that `fill` writes its name when it is complete, in place of one that has it; a kill leaves at most hidden drafts."""
-    draft = target.with_name(f".{target.name}.{uuid4().hex}")
+def is_link(path: Path) -> bool:
+    """Whether a path is a symbolic link, or what Windows calls a junction."""
+    return path.is_symlink() or (os.name == "nt" and getattr(os.path, "isjunction", lambda _: False)(path))
+
+
+def refuse_links(path: Path, *, within: Path) -> None:
+    """Raise LinkError if `path`, or a folder on the way to it from `within`, is a link."""
+    assert within in path.parents, f"{path} is not in {within}"
+    for place in (path, *path.parents):
+        if place == within:
+            return
+        if is_link(place):
+            raise LinkError(
+                f"{shown_path(place)} is a link, and trainonce writes through none. Remove the link, or put the real file or folder there."
+            )
+
+
+def draft_of(target: Path) -> Path:
+    """A new name beside `target` for what is still to be written.
+
+    Nobody can take it for a file of the user.
+    """
+    return target.with_name(f".trainonce-draft-{uuid4().hex}-{target.name}")
+
+
+def is_draft(path: Path) -> bool:
+    """Whether a file or folder is one that a killed process of ours has left."""
+    return _DRAFT.fullmatch(path.name) is not None and not is_link(path)
+
+
+def drafts_in(folder: Path) -> list[tuple[Path, str]]:
+    """What killed processes have left in a folder, each with the name that it was to have.
+
+    What was replaced comes last.
+    """
+    found = [(path, _DRAFT.fullmatch(path.name)) for path in sorted(folder.iterdir())] if folder.is_dir() else []
+    drafts = [(path, match) for path, match in found if match is not None and not is_link(path)]
+    return [(path, match["name"]) for path, match in sorted(drafts, key=lambda draft: draft[1]["old"] is not None)]
+
+
+def remove_drafts(folder: Path, *, within: Path | None = None) -> None:
+    """Remove what killed processes have left in a folder; only while no other process writes there."""
+    if within is not None and folder != within:
+        refuse_links(folder, within=within)
+    for path, _ in drafts_in(folder):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def write_whole(target: Path, fill: Callable[[Path], None], *, within: Path | None = None) -> None:
+    """Give a folder that `fill` writes its name when it is complete, in place of one that has it.
+
+    A kill leaves drafts; at any moment either the old folder or the new one is complete, under its name
+    or as a draft.
+    """
+    refuse_links(target, within=within or target.parent)
+    draft = draft_of(target)
     old = draft.with_name(f"{draft.name}.old")
     try:
         draft.mkdir()
@@ -78,38 +156,51 @@ def write_whole(target: Path, fill: Callable[[Path], None]) -> None:
             target.rename(old)
         draft.rename(target)
         flush_folder(target.parent)
+    except BaseException:
+        if not os.path.lexists(target) and os.path.lexists(old):
+            old.rename(target)
+        raise
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+        if os.path.lexists(target) or not os.path.lexists(old):
+            shutil.rmtree(draft, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
 
 
-def remove_whole(folder: Path) -> None:
+def remove_whole(folder: Path, *, within: Path | None = None) -> None:
     """Remove a folder so that nobody finds half of it under its name; a kill leaves at most a hidden draft."""
-    draft = folder.with_name(f".{folder.name}.{uuid4().hex}.old")
+    refuse_links(folder, within=within or folder.parent)
+    draft = draft_of(folder)
+    draft = draft.with_name(f"{draft.name}.old")
     folder.rename(draft)
     shutil.rmtree(draft, ignore_errors=True)
 
 
-def is_draft(path: Path) -> bool:
-    """Whether a file or folder is one that a killed process has left half-written."""
-    return _DRAFT.fullmatch(path.name) is not None
-
-
-def remove_drafts(folder: Path) -> None:
-    """Remove what killed processes have left in a folder; only while no other process writes there."""
-    for path in [path for path in folder.iterdir() if is_draft(path)] if folder.is_dir() else []:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-
-
-def write_file(target: Path, content: str) -> None:
+def write_file(target: Path, content: str, *, within: Path | None = None) -> None:
     """Replace a file by one with this content, completely or not at all."""
-    draft = target.with_name(f".{target.name}.{uuid4().hex}")
+    refuse_links(target, within=within or target.parent)
+    draft = draft_of(target)
     try:
-        draft.write_text(content, encoding="utf-8")
+        # Names of files that are no UTF-8 must not stop a report: they are written escaped.
+        draft.write_text(content, encoding="utf-8", errors="backslashreplace")
         flush_file(draft)
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def open_own(file: Path, mode: str, *, within: Path | None = None) -> IO[str]:
+    """A text file of ours, opened without following a link; made if it isn't there.
+
+    What is no ordinary file is refused.
+    """
+    refuse_links(file, within=within or file.parent)
+
+    def opener(path: str, flags: int) -> int:
+        # Not blocking: a pipe of this name would wait for a reader for ever.
+        return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
+
+    stream = open(file, mode, encoding="utf-8", opener=opener)  # noqa: SIM115 - the caller closes it
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise LinkError(f"{shown_path(file)} is no ordinary file. Remove it.")
+    return stream

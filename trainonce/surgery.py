@@ -6,14 +6,17 @@ mends the sizes that modules remember.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from trainonce.channels import WrongPlan
+from trainonce.plain_text import quoted, shown
 from trainonce.plan import Plan
+
+WAY_OUT = "Use an optimizer whose state has the shapes of its parameters, such as SGD, AdamW or Muon."
 
 PLANS = "_trainonce_plans"
 """The attribute under which a cut model carries the plans that made it, so that it can be saved."""
@@ -39,6 +42,9 @@ def apply_plan(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer
     axes: dict[str, list[tuple[int, tuple[int, ...]]]] = {}
     for cut in plan.cuts:
         axes.setdefault(cut.tensor, []).append((cut.axis, cut.kept))
+    foreign = None if optimizer is None else foreign_state(optimizer, of=[tensors[name] for name in axes])
+    if foreign is not None:
+        raise WrongPlan(f"{foreign} Or drop it, with optimizer.state.clear().")
     for name, cuts in axes.items():
         tensor = tensors[name]
         if optimizer is not None and tensor in optimizer.state:
@@ -74,15 +80,17 @@ def check_fits(model: nn.Module, plan: Plan) -> dict[str, Tensor]:
             continue
         if name not in tensors:
             raise WrongPlan(
-                f"the plan was made for {plan.model}, which has a tensor {name}; this {type(model).__name__} has none. {way_out}"
+                f"the plan was made for {shown(plan.model)}, which has a tensor {shown(name)}; "
+                f"this {type(model).__name__} has none. {way_out}"
             )
         if tuple(tensors[name].shape) != shape:
             raise WrongPlan(
-                f"the plan was made for {plan.model} with {name} of shape {shape}, this one has {tuple(tensors[name].shape)}. {way_out}"
+                f"the plan was made for {shown(plan.model)} with {shown(name)} of shape {quoted(shape)}, "
+                f"this one has {tuple(tensors[name].shape)}. {way_out}"
             )
     if extra := set(tensors) - set(plan.shapes) - free:
         raise WrongPlan(
-            f"the plan was made for {plan.model}, which has no tensor {min(extra)}; this {type(model).__name__} has one. {way_out}"
+            f"the plan was made for {shown(plan.model)}, which has no tensor {min(extra)}; this {type(model).__name__} has one. {way_out}"
         )
     _check_cuts(model, plan)
     return tensors
@@ -112,15 +120,18 @@ def _check_cuts(model: nn.Module, plan: Plan) -> None:
     for cut in plan.cuts:
         shape = plan.shapes.get(cut.tensor)
         if shape is None or cut.axis >= len(shape):
-            raise WrongPlan(f"the plan cuts axis {cut.axis} of {cut.tensor}, which doesn't exist. Save the model again.")
+            raise WrongPlan(f"the plan cuts axis {quoted(cut.axis)} of {shown(cut.tensor)}, which doesn't exist. Save the model again.")
         if not cut.kept or cut.kept[-1] >= shape[cut.axis] or sorted(set(cut.kept)) != list(cut.kept):
-            raise WrongPlan(f"the plan keeps positions of axis {cut.axis} of {cut.tensor} that it doesn't have. Save the model again.")
+            raise WrongPlan(
+                f"the plan keeps positions of axis {quoted(cut.axis)} of {shown(cut.tensor)} that it doesn't have. Save the model again."
+            )
     modules = dict(model.named_modules())
     for change in plan.attributes:
         found = _get_attribute(modules.get(change.module), change.name, change.index)
         if found != change.before:
             raise WrongPlan(
-                f"the plan expects {change.module or 'the model'}.{change.name} to be {change.before}, it is {found}. "
+                f"the plan expects {shown(change.module or 'the model')}.{shown(change.name)} to be "
+                f"{quoted(change.before)}, it is {found}. "
                 f"Build the model with the settings the plan was made with."
             )
 
@@ -160,10 +171,44 @@ def _narrowed(tensor: Tensor, cuts: Iterable[tuple[int, tuple[int, ...]]]) -> Te
     return tensor.contiguous(memory_format=torch.channels_last) if channels_last else tensor.contiguous()
 
 
+def follows_shape(item: Tensor, shape: torch.Size) -> bool:
+    """Whether an optimizer's tensor for a parameter of this shape can be cut with it.
+
+    Factored state (Adafactor) has size 1 on the axes that it averages over.
+    """
+    return item.dim() == len(shape) > 0 and all(a in (1, b) for a, b in zip(item.shape, shape, strict=True))
+
+
+def foreign_state(optimizer: torch.optim.Optimizer, *, of: Collection[Tensor] | None = None) -> str | None:
+    """What an optimizer keeps of some parameters (or all) that can't be cut with them, in words; None if there is nothing."""
+    if isinstance(optimizer, torch.optim.LBFGS) and optimizer.state:
+        return f"{type(optimizer).__name__} keeps its state in flat vectors over all parameters, which can't be cut. {WAY_OUT}"
+    chosen = None if of is None else {id(parameter) for parameter in of}
+    for owner, state in optimizer.state.items():
+        if chosen is not None and id(owner) not in chosen:
+            continue
+        shape = owner.shape if isinstance(owner, Tensor) else torch.Size()
+        for key, item in state.items() if isinstance(state, Mapping) else [(owner, state)]:
+            for tensor in _tensors_in(item):
+                if tensor.numel() > 1 and not (tensor is item and follows_shape(tensor, shape)):
+                    return (
+                        f"{type(optimizer).__name__} keeps {str(key)!r} of shape {tuple(tensor.shape)} for a parameter of shape "
+                        f"{tuple(shape)}, which can't be cut with it. {WAY_OUT}"
+                    )
+    return None
+
+
+def _tensors_in(item: Any) -> Iterator[Tensor]:
+    if isinstance(item, Tensor):
+        yield item
+    elif isinstance(item, Mapping | list | tuple):
+        for part in item.values() if isinstance(item, Mapping) else item:
+            yield from _tensors_in(part)
+
+
 def _narrow_state(state: dict[str, Any], shape: torch.Size, cuts: list[tuple[int, tuple[int, ...]]]) -> None:
     for key, item in state.items():
-        # Factored state (Adafactor) has size 1 on the axes that it averages over.
-        if isinstance(item, Tensor) and item.dim() == len(shape) > 0 and all(a in (1, b) for a, b in zip(item.shape, shape, strict=True)):
+        if isinstance(item, Tensor) and follows_shape(item, shape):
             state[key] = _narrowed(item, [(axis, kept) for axis, kept in cuts if item.shape[axis] == shape[axis]])
 
 

@@ -5,6 +5,7 @@ A unit is what can be cut alone: one channel, or one head. All that learns, pull
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,14 @@ class Rows:
     axis: int
     positions: Tensor
     units: Tensor
+
+    def where(self, chosen: Tensor) -> Rows:
+        """Some of the rows: one boolean each."""
+        return Rows(self.tensor, self.axis, self.positions[chosen], self.units[chosen])
+
+    def to(self, device: torch.device) -> Rows:
+        """The same rows, their numbers on a device."""
+        return Rows(self.tensor, self.axis, self.positions.to(device), self.units.to(device))
 
     def after(self, plan: Plan) -> Rows:
         """The rows that stay, where they stand once the plan has been carried out."""
@@ -53,13 +62,18 @@ class Units:
     kept_here: Mapping[str, str]
     """Groups that could be cut but are left alone in this run, with the reason."""
 
+    untrained: frozenset[str] = frozenset()
+    """The parameters for which they are."""
+
     @classmethod
     def of(cls, partition: Partition, trained: Collection[str]) -> Units:
         """The units whose every writer is among the `trained` parameters."""
         groups: list[ChannelGroup] = []
         kept_here: dict[str, str] = {}
+        untrained: set[str] = set()
         for group in partition.prunable_groups:
             frozen = [part.tensor for part in group.slices if part.role is Role.WRITER and part.tensor not in trained]
+            untrained.update(frozen)
             if frozen:
                 kept_here[group.name] = f"{frozen[0]} is not trained by the optimizer"
             else:
@@ -73,6 +87,7 @@ class Units:
             channels=torch.cat([empty, *(first[group.name] + torch.arange(group.num_channels) for group in groups)]),
             writers=_writers(groups),
             kept_here=kept_here,
+            untrained=frozenset(untrained),
         )
 
     def after(self, plan: Plan) -> Units:
@@ -81,6 +96,29 @@ class Units:
 
     def __len__(self) -> int:
         return len(self.group_of)
+
+    def why_kept(self) -> str:
+        """Why groups stay whole, in one sentence: what this run does not train, else the reason that is most common."""
+        if self.kept_here:
+            tensors = sorted(self.untrained)
+            named = ", ".join(tensors[:3]) + (", ..." if len(tensors) > 3 else "")
+            return (
+                f"{len(self.kept_here)} of the {len(self.kept_here) + len(self.groups)} groups that could be cut are kept because "
+                f"their weights are frozen or not in the optimizer ({named})."
+            )
+        reasons = Counter(group.kept_because for group in self.partition.groups if group.kept_because is not None)
+        if not reasons:
+            return "Every group may be cut."
+        reason, count = reasons.most_common(1)[0]
+        return f"{count} of the {reasons.total()} groups that are kept: {reason}; trainonce.inspect lists them all."
+
+    def written_by(self, tensors: Collection[str]) -> Tensor:
+        """The units that have a writer among these parameters: one boolean each."""
+        found = torch.zeros(len(self), dtype=torch.bool)
+        for rows in self.writers:
+            if rows.tensor in tensors:
+                found[rows.units] = True
+        return found
 
     def split(self, vector: Tensor) -> dict[str, Tensor]:
         """One piece per group of a vector over units."""

@@ -15,6 +15,7 @@ import torch
 from benchmarks.sheet import ROOT
 from trainonce.checkpoint import BadCheckpoint
 from trainonce.checkpoint.folder import read_checkpoint
+from trainonce.sealing import drafts_in
 
 ARTEFACT = ("model.safetensors", "plan.json")
 _SECONDS_BETWEEN_LOOKS = 0.001
@@ -81,7 +82,7 @@ def look_at(out: Path) -> Found:
             read_checkpoint(path)
         except BadCheckpoint as error:
             unreadable.append(str(error))
-    return Found(newest_step(out), any((out / "checkpoints").glob(".step-*")), tuple(unreadable))
+    return Found(newest_step(out), bool(drafts_in(out / "checkpoints")), tuple(unreadable))
 
 
 def newest_step(out: Path) -> int | None:

@@ -16,7 +16,8 @@ from trainonce.training.evaluation import CrossEntropy
 from trainonce.training.precision import Precision
 from trainonce.training.processes import Processes
 from trainonce.training.settings import Settings
-from trainonce.training.trainer import Surroundings, Trainer
+from trainonce.training.surroundings import Surroundings
+from trainonce.training.trainer import Trainer
 from trainonce.zoo.residual import thin_resnet
 
 NUM_IMAGES = 5000

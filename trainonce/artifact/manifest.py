@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 from torch import Tensor, nn
 
+from trainonce.artifact.bounds import MOST_PLANS
+from trainonce.plain_text import quoted, shown
 from trainonce.plan import Plan
+from trainonce.succession import joined
 from trainonce.surgery import plans_of
 
 FORMAT = "trainonce"
@@ -54,7 +58,7 @@ class Manifest:
                 "format": FORMAT,
                 "version": FORMAT_VERSION,
                 "model": self.model,
-                "plans": [json.loads(plan.to_json()) for plan in self.plans],
+                "plans": [plan.to_data() for plan in self.plans],
                 "tensors": {name: [list(kind.shape), kind.dtype] for name, kind in self.tensors.items()},
                 "tied": dict(self.tied),
             }
@@ -67,23 +71,23 @@ class Manifest:
             data = json.loads(text)
             _check_version(data["format"], data["version"])
             manifest = cls(
-                model=str(data["model"]),
-                plans=tuple(Plan.from_json(json.dumps(plan)) for plan in data["plans"]),
-                tensors={name: TensorKind(tuple(shape), str(dtype)) for name, (shape, dtype) in data["tensors"].items()},
-                tied={name: str(stored) for name, stored in data["tied"].items()},
+                model=_text(data["model"]),
+                plans=tuple(Plan.from_data(plan) for plan in data["plans"]),
+                tensors={name: TensorKind(_shape(shape), _text(dtype)) for name, (shape, dtype) in data["tensors"].items()},
+                tied={name: _text(stored) for name, stored in data["tied"].items()},
             )
             for name, stored in manifest.tied.items():
                 if stored in manifest.tied or manifest.tensors[stored] != manifest.tensors[name]:
-                    raise ValueError(f"{name} can't share the weights of {stored}")
+                    raise ValueError(f"{shown(name)} can't share the weights of {shown(stored)}")
         except BadArtifact:
             raise
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-            raise BadArtifact(f"the plan is damaged ({type(error).__name__}: {one_line(error)}). Save the model again.") from None
+            raise BadArtifact(f"the plan is damaged ({type(error).__name__}: {shown(error)}). Save the model again.") from None
         return manifest
 
     @classmethod
-    def of(cls, model: nn.Module) -> Manifest:
-        """What would have to be written for this model."""
+    def of(cls, model: nn.Module, *, is_merged: bool = False) -> Manifest:
+        """What would have to be written for this model; all its cuts as one if they are to be merged, or are too many."""
         for name, module in model.named_modules():
             if type(module).get_extra_state is not nn.Module.get_extra_state:
                 raise BadArtifact(
@@ -95,10 +99,10 @@ class Manifest:
                 raise BadArtifact(
                     f"{name} is on the meta device and has no values. Build the model on a real one, or save Plan.to_json only."
                 )
-        first = first_names(tensors)
+        first, plans = first_names(tensors), plans_of(model)
         return cls(
             model=class_name(model),
-            plans=plans_of(model),
+            plans=plans if len(plans) <= MOST_PLANS and not is_merged else plans and (reduce(joined, plans),),
             tensors={name: kind_of(tensor) for name, tensor in tensors.items()},
             tied={name: first[name] for name in tensors if first[name] != name},
         )
@@ -106,13 +110,26 @@ class Manifest:
 
 def _check_version(name: object, version: object) -> None:
     if name != FORMAT:
-        raise ValueError(f"the format is {name!r}")
+        raise ValueError(f"the format is {quoted(name)}")
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise BadArtifact(
-            f"the folder has version {version}, this trainonce reads up to {FORMAT_VERSION}. Install a newer trainonce, or save again."
+            f"the folder has version {quoted(version)}, this trainonce reads up to {FORMAT_VERSION}. "
+            f"Install a newer trainonce, or save again."
         )
     if version != FORMAT_VERSION or isinstance(version, bool):
-        raise ValueError(f"the version is {version!r}")
+        raise ValueError(f"the version is {quoted(version)}")
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected a text, got {quoted(value)}")
+    return value
+
+
+def _shape(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(size) is int and size >= 0 for size in value):
+        raise TypeError(f"expected a shape, got {quoted(value)}")
+    return tuple(value)
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -144,8 +161,3 @@ def class_name(model: nn.Module) -> str:
 def kind_of(tensor: Tensor) -> TensorKind:
     """Shape and dtype of a tensor, as plain data."""
     return TensorKind(shape=tuple(tensor.shape), dtype=str(tensor.dtype).removeprefix("torch."))
-
-
-def one_line(error: BaseException) -> str:
-    """What an error of another library says, without its line breaks."""
-    return " ".join(str(error).split()) or type(error).__name__

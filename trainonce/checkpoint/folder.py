@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,27 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from trainonce.checkpoint.packing import Unpackable, pack, unpack
+from trainonce.plain_text import quoted, shown, shown_path
 from trainonce.sealing import find_damage, seal, write_whole
 
 STATE_FILE = "state.json"
 TENSORS_FILE = "state.safetensors"
 FORMAT = "trainonce-checkpoint"
 FORMAT_VERSION = 1
-MAX_STATE_BYTES = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How large the files of a checkpoint may be; a larger one is refused before it is read."""
+
+    state_bytes: int = 64 * 2**20
+    """Of `state.json`, and of the header of `state.safetensors`.
+
+    Parsed, JSON takes up to 25 times as much memory.
+    """
+
+    tensor_bytes: int | None = None
+    """Of `state.safetensors`; None: whatever is there."""
 
 
 class BadCheckpoint(ValueError):
@@ -49,29 +64,55 @@ def write_checkpoint(folder: Path, state: Any) -> None:
 
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(folder, fill)
+        write_whole(folder, fill, within=folder.parent.parent)
     except (OSError, SafetensorError) as error:
-        reason = " ".join(str(error).split())
         raise NoRoom(
-            f"can't write the checkpoint {folder} ({reason}). Make room there and allow writing; earlier checkpoints are untouched."
+            f"can't write the checkpoint {shown_path(folder)} ({shown(error, most=300)}). "
+            f"Make room there and allow writing; earlier checkpoints are untouched."
         ) from None
 
 
-def read_checkpoint(folder: Path) -> Any:
-    """The state that was written; BadCheckpoint if a single bit of it differs."""
+def read_checkpoint(folder: Path, *, bounds: Bounds | None = None) -> Any:
+    """The state that was written.
+
+    BadCheckpoint if a single bit of it differs, or if a file is larger than `bounds` allow.
+    """
     try:
+        _check_sizes(folder, bounds or Bounds())
         if damage := find_damage(folder, (STATE_FILE, TENSORS_FILE)):
-            raise BadCheckpoint(f"{folder} is damaged: {damage}")
-        if (folder / STATE_FILE).stat().st_size > MAX_STATE_BYTES:
-            raise BadCheckpoint(f"{folder / STATE_FILE} is larger than {MAX_STATE_BYTES} bytes, which no state is")
+            raise BadCheckpoint(f"{shown_path(folder)} is damaged: {damage}")
         data = json.loads((folder / STATE_FILE).read_bytes())
         if data["format"] != FORMAT or data["version"] != FORMAT_VERSION:
-            raise BadCheckpoint(f"{folder} is a {data['format']!r} of version {data['version']!r}, not one that this trainonce reads")
+            raise BadCheckpoint(
+                f"{shown_path(folder)} is a {quoted(data['format'])} of version {quoted(data['version'])}, "
+                f"not one that this trainonce reads"
+            )
         return unpack(data["state"], load_file(folder / TENSORS_FILE))
-    except (OSError, SafetensorError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+    except (OSError, SafetensorError, AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
         if isinstance(error, BadCheckpoint):
             raise
-        raise BadCheckpoint(f"{folder} is damaged: {type(error).__name__}: {' '.join(str(error).split())}") from None
+        raise BadCheckpoint(f"{shown_path(folder)} is damaged: {type(error).__name__}: {shown(error)}") from None
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether a folder is a checkpoint to the last bit, whatever its name is."""
+    try:
+        return find_damage(folder, (STATE_FILE, TENSORS_FILE)) is None
+    except OSError:
+        return False
+
+
+def _check_sizes(folder: Path, bounds: Bounds) -> None:
+    """Raise BadCheckpoint if a file is larger than any that this run could have written."""
+    for name, most in ((STATE_FILE, bounds.state_bytes), (TENSORS_FILE, bounds.tensor_bytes)):
+        if most is not None and (folder / name).is_file() and (folder / name).stat().st_size > most:
+            size = (folder / name).stat().st_size
+            raise BadCheckpoint(f"{shown_path(folder / name)} has {size} bytes, and no state of this run has more than {most}")
+    if (folder / TENSORS_FILE).is_file():
+        with (folder / TENSORS_FILE).open("rb") as stream:
+            header = int.from_bytes(stream.read(8), "little")
+        if header > bounds.state_bytes:
+            raise BadCheckpoint(f"{shown_path(folder / TENSORS_FILE)} is damaged: its header can't be {header} bytes long")
 
 
 def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -13,6 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
+from trainonce.plain_text import quoted
+
 
 class Unpackable(TypeError):
     """A value that is neither a tensor nor plain data."""
@@ -31,7 +33,7 @@ def unpack(data: Any, tensors: Mapping[str, Tensor]) -> Any:
     ((kind, content),) = data.items()
     if kind == "tensor":
         return tensors[content]
-    if kind == "float":
+    if kind == "float" and content in ("nan", "inf", "-inf"):
         return float(content)
     if kind == "dict":
         return {_key(key): unpack(value, tensors) for key, value in content}
@@ -39,7 +41,7 @@ def unpack(data: Any, tensors: Mapping[str, Tensor]) -> Any:
         return [unpack(value, tensors) for value in content]
     if kind == "tuple":
         return tuple(unpack(value, tensors) for value in content)
-    raise ValueError(f"unknown kind {kind!r}")
+    raise ValueError(f"unknown kind {quoted(kind)}")
 
 
 def _pack(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:

@@ -12,41 +12,54 @@ from typing import Any
 
 import trainonce
 from trainonce.cli import deploying, evaluating, inspecting, reporting, train
+from trainonce.plain_text import in_one_line, reason_of
+from trainonce.training.measures import is_out_of_memory
 from trainonce.training.signals import Interrupted
 
 DONE = 0
 BAD_INPUT = 2
 RESUMABLE = 75
 """EX_TEMPFAIL: whoever started the run may start it again."""
-INTERRUPTED = 130
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run_command(argv: Sequence[str] | None = None) -> int:
     """Run one command; what the user got wrong is told in one line on stderr."""
     logging.captureWarnings(True)
     try:
         arguments = _parse(argv)
+        return arguments.run(arguments) or DONE
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else BAD_INPUT
-    try:
-        return arguments.run(arguments) or DONE
     except Interrupted as stop:
         _tell(str(stop))
         return RESUMABLE
-    except (ValueError, ImportError, OSError) as error:
-        _tell(" ".join(str(error).split()) or type(error).__name__)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _tell(_describe(error))
         return BAD_INPUT
-    except KeyboardInterrupt:
-        _tell("interrupted")
-        return INTERRUPTED
+    except (ValueError, ImportError) as error:
+        _tell(reason_of(error, longest=2000))
+        return BAD_INPUT
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        _tell(f"not enough memory ({reason_of(error)}). Choose a smaller batch, image size or model.")
+        return BAD_INPUT
     finally:
         logging.captureWarnings(False)
+
+
+def _describe(error: OSError) -> str:
+    if error.filename is None or error.strerror is None:
+        return reason_of(error, longest=2000)
+    return f"can't use {error.filename} ({error.strerror}). Check the path and its permissions."
 
 
 def _tell(line: str) -> None:
     rank = os.environ.get("RANK", "0")
     who = "trainonce" if rank == "0" else f"trainonce (process {rank})"
-    print(f"{who}: {line}", file=sys.stderr)
+    print(f"{who}: {in_one_line(line, 2000)}", file=sys.stderr)
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -59,11 +72,14 @@ class OneLineParser(argparse.ArgumentParser):
         """End because of words that are left over, with the flag that looks most like the first of them."""
         flag = words[0].partition("=")[0]
         near = get_close_matches(flag, self._option_string_actions, n=1, cutoff=0.6)
-        self.error(f"there is no {flag} here" + (f"; near to it: {near[0]}" if near else ""))
+        kind = "option" if flag.startswith("-") else "argument"
+        self.error(f"unrecognized {kind} {in_one_line(flag, 100)}" + (f". Did you mean {near[0]}?" if near else ""))
 
     def error(self, message: str) -> None:
         """End with exit code 2."""
-        self.exit(BAD_INPUT, f"{self.prog}: {' '.join(message.split())}. See {self.prog} --help.\n")
+        line = in_one_line(message)
+        end = "" if line.endswith((".", "?")) else "."
+        self.exit(BAD_INPUT, f"{self.prog}: {line}{end} See {self.prog} --help.\n")
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from trainonce.cli.evaluating import add_run_arguments, load_small, open_run
-from trainonce.deployment.benching import ENGINES, Bench, bench
+from trainonce.cli.finished_runs import add_run_arguments, load_small, open_run
+from trainonce.cli.printing import say, show, show_json
+from trainonce.deployment.benching import ENGINES, LARGEST_BATCH, Bench, bench
 from trainonce.deployment.exporting import export_artifact, export_onnx, export_program
+from trainonce.plain_text import in_one_line
 from trainonce.recipes.run import build_run_model
+from trainonce.report.table import as_title
 from trainonce.training.limits import BadSetting
 from trainonce.training.measures import Milliseconds
+from trainonce.training.processes import choose_device
 
 ENDINGS = {"onnx": "model.onnx", "pt2": "model.pt2", "safetensors": "exported"}
 
@@ -30,7 +34,7 @@ def add_commands(commands: Any) -> None:
         help="write a run's small model for other programs",
         description="Write a run's small model for other programs, compared with it on every validation sample.",
     )
-    add_run_arguments(parser)
+    add_run_arguments(parser, device="cpu")
     parser.add_argument(
         "--format", choices=tuple(ENDINGS), default="onnx", help="onnx, pt2 (torch.export) or safetensors (the artefact); default: onnx"
     )
@@ -52,25 +56,27 @@ def add_commands(commands: Any) -> None:
 
 
 def _export(arguments: argparse.Namespace) -> None:
-    run, data = open_run(arguments)
-    small = load_small(run, data, arguments.folder)
+    device = choose_device(arguments.device)
     path = arguments.out or arguments.folder / ENDINGS[arguments.format]
-    if path.exists():
+    if os.path.lexists(path):
         raise BadSetting(f"{path} exists already. Remove it, or choose another --out.")
+    run, data = open_run(arguments)
+    small = load_small(run, data, arguments.folder).to(device)
     if arguments.format == "onnx":
         found = export_onnx(small, data.validation, path)
     elif arguments.format == "pt2":
         found = export_program(small, data.validation, path)
     else:
         found = export_artifact(small, data.validation, path, build=lambda: build_run_model(run, data))
-    sys.stdout.write(
-        f"{found.path}: same classes on all {found.num_samples} validation samples, largest difference {found.largest_difference:.1e}\n"
-    )
+    say(f"{found.path}: same classes on all {found.num_samples} validation samples, largest difference {found.largest_difference:.1e}")
 
 
 def _bench(arguments: argparse.Namespace) -> None:
-    if min(arguments.batch_size) < 1 or not 0 < arguments.seconds <= 3600:
-        raise BadSetting("--batch-size must be at least 1, --seconds above 0 and at most 3600.")
+    if min(arguments.batch_size) < 1 or max(arguments.batch_size) > LARGEST_BATCH:
+        raise BadSetting(f"--batch-size must be at least 1 and at most {LARGEST_BATCH}.")
+    if not 0 < arguments.seconds <= 3600:
+        raise BadSetting("--seconds must be above 0 and at most 3600.")
+    device = choose_device(arguments.device)
     run, data = open_run(arguments)
     image = next(iter(data.validation.batches([(torch.arange(1), 0)])))[0]
     found = bench(
@@ -80,17 +86,20 @@ def _bench(arguments: argparse.Namespace) -> None:
         batch_sizes=tuple(arguments.batch_size),
         engines=tuple(arguments.engine),
         seconds=arguments.seconds,
+        device=device,
         say=lambda line: print(line, file=sys.stderr),
     )
+    if not found.rows:
+        raise BadSetting(f"nothing could be measured ({in_one_line('; '.join(found.left_out), 600)}).")
     if arguments.json:
-        sys.stdout.write(json.dumps(asdict(found)) + "\n")
+        show_json(asdict(found))
     else:
-        Console().print(_as_table(found, run.model))
+        show(_as_table(found, run.model))
 
 
 def _as_table(found: Bench, title: str) -> Table:
     table = Table(
-        title=f"{title}: {100 * found.keep_flops:.1f} % of the FLOPs, threads: {torch.get_num_threads()}",
+        title=as_title(f"{title}: {100 * found.keep_flops:.1f} % of the FLOPs, on {_place(found.device)}"),
         title_justify="left",
         box=None,
     )
@@ -106,11 +115,18 @@ def _as_table(found: Bench, title: str) -> Table:
             f"{row.speed_up:.2f}x",
             f"{100 * row.share_of(found.keep_flops):.0f} %",
         )
-    table.caption = "\n".join(
-        ["medians over the fastest and slowest tenth; images/s of the small model; saved: how much of the saved FLOPs is saved time"]
-        + [f"left out: {line}" for line in found.left_out]
+    table.caption = Text(
+        "\n".join(
+            ["medians over the fastest and slowest tenth; images/s of the small model; saved: how much of the saved FLOPs is saved time"]
+            + [f"left out: {line}" for line in found.left_out]
+        ),
+        style="table.caption",
     )
     return table
+
+
+def _place(device: str) -> str:
+    return f"{device} with {torch.get_num_threads()} threads" if device == "cpu" else device
 
 
 def _with_spread(found: Milliseconds) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from trainonce.recipes.run import Run
-from trainonce.training.limits import Limits, defaults_of, limits_of
+from trainonce.training.limits import Limits, defaults_of, limits_of, shorten
 
 SHORT = {"batch_size": ("-b",), "workers": ("-j",)}
 SECTIONS = {
     "model and data": "model data data_dir download pretrained num_classes img_size augment workers max_bad_images",
-    "how small": "keep_flops keep_params keep round_to search_from shrink_from first_cut_from settle_from controller_share",
+    "how small": "keep_flops keep_params keep round_to search_from shrink_from first_cut_from settle_from policy controller_share",
     "how to train": "epochs batch_size accumulate opt lr momentum nesterov weight_decay sched warmup_epochs min_lr decay_epochs decay_rate "
     "clip_grad smoothing mixup cutmix model_ema model_ema_decay",
     "where and how fast": "device amp amp_dtype channels_last compile seed deterministic",
@@ -62,7 +62,8 @@ def _reader(limits: Limits) -> Callable[[str], Any]:
         except ValueError:
             value = None
         if value is None or not limits.allows(value):
-            raise argparse.ArgumentTypeError(f"must be {limits.describe()}, got {text!r}")
+            given = text if value is None else value
+            raise argparse.ArgumentTypeError(f"must be {limits.describe()}, got {shorten(text)}.{limits.suggest(given)}")
         return value
 
     return read

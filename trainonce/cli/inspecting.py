@@ -7,8 +7,11 @@ import sys
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 import trainonce
+from trainonce.cli.printing import show
+from trainonce.plain_text import in_one_line
 from trainonce.report.table import as_json, as_table
 from trainonce.zoo.inputs import describe
 from trainonce.zoo.sources import build
@@ -63,12 +66,13 @@ def add_commands(commands: Any) -> None:
 
 def _inspect(arguments: argparse.Namespace) -> None:
     progress = Console(stderr=True)
-    with progress.status(f"building {arguments.source}") as status:
+    # As Text: rich would take [brackets] in a name for its own markup.
+    with progress.status(Text(f"building {in_one_line(arguments.source, 200)}")) as status:
         source = build(arguments.source, arguments.input)
-        status.update(f"inspecting {arguments.source}")
+        status.update(Text(f"inspecting {in_one_line(arguments.source, 200)}"))
         partition = trainonce.inspect(source.model, source.example, keep=arguments.keep)
     if arguments.json:
         sys.stdout.write(as_json(partition) + "\n")
     else:
         title = f"{source.name}  (input {describe(source.example)})"
-        Console().print(as_table(partition, title=title, everything=arguments.all))
+        show(as_table(partition, title=title, everything=arguments.all))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
+from trainonce.cli.printing import say, show, show_json
 from trainonce.report.run_table import as_run_table
 from trainonce.report.writing import keep_report, read_report, write_report
+from trainonce.training.run_folder import room_in
 
 
 def add_commands(commands: Any) -> None:
@@ -30,11 +28,13 @@ def add_commands(commands: Any) -> None:
 def _report(arguments: argparse.Namespace) -> None:
     report = read_report(arguments.folder)
     if arguments.baseline is not None:
-        report["baseline"] = read_report(arguments.baseline)["after"]
-        keep_report(arguments.folder, report)
-    page = write_report(arguments.folder, report)
+        report["baseline"] = read_report(arguments.baseline).get("after")
+    with room_in(arguments.folder):
+        if arguments.baseline is not None:
+            keep_report(arguments.folder, report)
+        page = write_report(arguments.folder, report)
     if arguments.json:
-        sys.stdout.write(json.dumps(report, indent=2) + "\n")
+        show_json(report, indent=2)
     else:
-        Console().print(as_run_table(report))
-        sys.stdout.write(f"report: {page}\n")
+        show(as_run_table(report))
+        say(f"report: {page}")

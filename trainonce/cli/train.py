@@ -9,16 +9,26 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from trainonce.cli.flags import add_setting_flags, given_settings
+from trainonce.cli.printing import say, show
+from trainonce.cli.trust import add_trust_flag, check_trust
+from trainonce.model_names import how_to_resume
 from trainonce.recipes.catalogue import find_recipe, recipe_names
 from trainonce.recipes.run import Run, check_run, run_from, scale_epochs, train
 from trainonce.report.live import Silence, choose_view
 from trainonce.report.run_table import as_run_table
-from trainonce.report.writing import complete_report, write_report
+from trainonce.report.writing import PAGE, complete_report
+from trainonce.training.config_file import read_yaml, to_yaml
 from trainonce.training.limits import BadSetting
-from trainonce.training.run_folder import Stage, check_start, clear, occupied, read_config, read_yaml, stage_of, to_yaml
+from trainonce.training.run_folder import (
+    CONFIG,
+    Stage,
+    check_start,
+    clear,
+    occupied,
+    read_unchanged_config,
+    stage_of,
+)
 from trainonce.training.session import MAY_DIFFER
 from trainonce.training.settings import as_plain
 
@@ -49,6 +59,7 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("-c", "--config", metavar="FILE", type=Path, help="settings as YAML, such as another run's config.yaml")
     parser.add_argument("--out", metavar="FOLDER", type=Path, help="where the run is written (default: runs/NAME)")
     parser.add_argument("--resume", metavar="FOLDER", help="go on with the run in this folder; auto: go on if --out holds this run")
+    add_trust_flag(parser)
     parser.add_argument("--print-config", action="store_true", help="print the settings that would count, and end")
     parser.add_argument("--quiet", action="store_true", help="show nothing but the result")
     add_setting_flags(parser)
@@ -67,7 +78,7 @@ def _train(arguments: argparse.Namespace) -> None:
             with occupied(out):
                 clear(out)
                 page = complete_report(out)
-            sys.stdout.write(f"the run in {out} is finished; its report: {page}\n")
+            say(f"the run in {out} is finished; its report: {page}")
         return
     if is_first and not resume:
         check_start(out, resume=False)
@@ -77,9 +88,10 @@ def _train(arguments: argparse.Namespace) -> None:
     finally:
         view.close()
     if is_first:
-        page = write_report(out, result.report)
-        Console().print(as_run_table(result.report))
-        sys.stdout.write(f"small model: {out / 'small'}\nreport: {page}\n")
+        show(as_run_table(result.report))
+        say(f"small model: {out / 'small'}")
+        if (out / PAGE).is_file():
+            say(f"report: {out / PAGE}")
 
 
 def _settle(arguments: argparse.Namespace) -> tuple[Run, Path, bool]:
@@ -88,10 +100,13 @@ def _settle(arguments: argparse.Namespace) -> tuple[Run, Path, bool]:
     if arguments.resume is not None and arguments.resume != "auto":
         return _settle_resumed(arguments, given)
     if arguments.recipe is None and arguments.config is None and not {"model", "data"} & given.keys():
-        raise BadSetting(f"what to train? Give a recipe ({', '.join(recipe_names()[:3])}...), --config FILE, or --model and --data.")
+        raise BadSetting("nothing to train: pass a recipe, --config, or --model and --data. trainonce train --help lists the recipes.")
     run = Run() if arguments.recipe is None else find_recipe(arguments.recipe)
     if arguments.config is not None:
-        run = run_from(read_yaml(arguments.config), run)
+        config = read_yaml(arguments.config)
+        if not arguments.print_config and "model" not in given:
+            check_trust(config.get("model"), file=arguments.config, is_trusted=arguments.trust_code)
+        run = run_from(config, run)
     if "epochs" in given and arguments.recipe is not None:
         run = scale_epochs(run, given["epochs"])
     if "keep_params" in given and "keep_flops" not in given:
@@ -107,11 +122,18 @@ def _settle(arguments: argparse.Namespace) -> tuple[Run, Path, bool]:
 def _settle_resumed(arguments: argparse.Namespace, given: dict[str, Any]) -> tuple[Run, Path, bool]:
     folder = Path(arguments.resume)
     if arguments.out is not None and arguments.out.resolve() != folder.resolve():
-        raise BadSetting(f"--out is {arguments.out} and --resume is {folder}. A run goes on in its own folder: leave --out away.")
+        raise BadSetting(f"--out is {arguments.out} and --resume is {folder}. A run goes on in its own folder: leave --out out.")
     if arguments.recipe is not None or arguments.config is not None:
-        raise BadSetting("--resume takes all settings from the run's folder. Leave the recipe and --config away.")
+        raise BadSetting("--resume takes all settings from the run's folder. Leave the recipe and --config out.")
     if not folder.is_dir() or stage_of(folder) is Stage.NEW:
-        raise BadSetting(f"there is no run in {folder}. Give the folder of a run, which holds config.yaml.")
-    if fixed := sorted(given.keys() - MAY_DIFFER):
-        raise BadSetting(f"--{fixed[0].replace('_', '-')} can't change when a run goes on. Leave it away, or start another run.")
-    return run_from(given, run_from(read_config(folder), Run())), folder, True
+        raise BadSetting(f"there is no run in {folder}. Pass the folder of a run, which holds config.yaml.")
+    config = read_unchanged_config(folder, may_differ=MAY_DIFFER)
+    if "model" not in config:
+        raise BadSetting(f"the run in {folder} was made by trainonce.fit, which has its model. Go on with {how_to_resume(folder, config)}.")
+    # The model may be named again: that says that it is trusted.
+    same = {"model"} if given.get("model") == config["model"] else set()
+    if fixed := sorted(given.keys() - MAY_DIFFER - same):
+        raise BadSetting(f"--{fixed[0].replace('_', '-')} can't change when a run goes on. Leave it out, or start another run.")
+    if not arguments.print_config and "model" not in given:
+        check_trust(config["model"], file=folder / CONFIG, is_trusted=arguments.trust_code)
+    return run_from(given, run_from(config, Run())), folder, True

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
+
+from trainonce.naming import shown
 
 
 class BadData(ValueError):
@@ -33,17 +36,17 @@ class DataOptions:
     """How a data set is opened."""
 
     data_dir: Path | None = None
-    """Where its files are, or are downloaded to."""
+    """Where its files are, or are downloaded to; for folder:PATH, the folder that is read instead of PATH."""
 
     image_size: int | None = None
-    """Height and width in pixels; None leaves the data set's own."""
+    """Height and width in pixels; None leaves the data set's own. Images in files are used at 224 at most."""
 
     augment: str = "standard"
     num_workers: int = 0
     """Processes that read image files; images in memory need none."""
 
     seed: int = 0
-    """Splits a folder that has no validation part."""
+    """Splits a folder that has no validation part, together with the names of its files."""
 
     download: bool = True
     max_bad_images: int = 10
@@ -62,6 +65,11 @@ class DataSet:
     image_size: int
     train: Samples
     validation: Samples
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Size, augmentation, split and normalization as plain values, which a run keeps and compares."""
+
+    summary: tuple[str, ...] = ()
+    """What is in it, in a few lines for whoever starts a run."""
 
     @property
     def num_classes(self) -> int:
@@ -112,18 +120,48 @@ def check_source(source: str, options: DataOptions) -> None:
     """Raise BadData if the name is unknown or the folder isn't there; nothing is loaded."""
     name, colon, rest = source.partition(":")
     if name not in dataset_names():
-        near = difflib.get_close_matches(name, dataset_names(), n=2, cutoff=0.5)
-        advice = f"Near to it: {', '.join(near)}." if near else f"Known: {', '.join(dataset_names())}, and folder:PATH."
-        raise BadData(f"there is no data set {name!r}. {advice}")
+        raise BadData(_unknown(source, name))
     if name == "folder":
         if not rest:
             raise BadData("folder needs a path. Write it as folder:PATH, with one folder of images per class in it.")
-        if not Path(rest).expanduser().is_dir():
-            raise BadData(f"there is no folder {rest}. Give the folder that holds train/ and val/, or one folder per class.")
+        place = expanded(rest if options.data_dir is None else options.data_dir)
+        if not os.path.isdir(place):
+            advice = "Give the folder that holds train/ and val/, or one folder per class" + (
+                "; if it was moved, say with --data-dir where it is." if options.data_dir is None else "."
+            )
+            raise BadData(f"there is no folder {shown(place)}. {advice}")
     elif colon:
         raise BadData(f"{name} takes nothing behind a colon. Say where its files are with --data-dir.")
-    if options.data_dir is not None and not options.data_dir.expanduser().is_dir() and not (options.download and name != "imagenet"):
-        raise BadData(f"there is no folder {options.data_dir}. Give the folder that holds the files of {name}.")
+    elif options.data_dir is not None and not os.path.isdir(expanded(options.data_dir)):
+        if options.download and name != "imagenet":
+            return
+        raise BadData(f"there is no folder {shown(options.data_dir)}. Give the folder that holds the files of {name}.")
+
+
+def _unknown(source: str, name: str) -> str:
+    """What is wrong with a name that no data set has, and what may have been meant."""
+    if os.path.isdir(os.path.expanduser(source)):
+        return f"{shown(source)} is a folder, not the name of a data set. For the images in it, write folder:{shown(source)}"
+    if os.path.isfile(os.path.expanduser(source)):
+        return f"{shown(source)} is a file, not the name of a data set. Give images as folder:PATH, a folder with one folder per class."
+    near = difflib.get_close_matches(name, dataset_names(), n=2, cutoff=0.5)
+    if near and os.sep not in source:
+        return f"there is no data set '{shown(name)}'. Did you mean {' or '.join(near)}?"
+    return f"there is no data set '{shown(name)}'. Known: {', '.join(dataset_names())}; for your own images, folder:PATH."
+
+
+def expanded(path: str | Path) -> Path:
+    """The path with ~ written out; BadData where nobody knows what ~ is."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise BadData(f"there is no home folder that {shown(path)} could be in. Write the path out, or set HOME.") from None
+
+
+def list_few(classes: Sequence[str]) -> str:
+    """The number of classes, and the first names."""
+    names = ", ".join(shown(name) for name in classes[:8])
+    return f"{len(classes):,} classes: {names}{', ...' if len(classes) > 8 else ''}"
 
 
 def describe_data(source: str, options: DataOptions) -> Shape | None:

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torchvision import datasets
 
-from trainonce.data.catalogue import BadData, DataOptions, DataSet, Shape, dataset
+from trainonce.data.catalogue import BadData, DataOptions, DataSet, Shape, dataset, expanded
 from trainonce.data.resizing import in_memory
+from trainonce.naming import shown
 
 DEFAULT_FOLDER = Path("~/.cache/trainonce")
 
@@ -36,15 +37,28 @@ def _open(name: str, kind: Any, options: DataOptions) -> DataSet:
 
 def through_torchvision(name: str, kind: Any, options: DataOptions, *, train: bool) -> Any:
     """A data set of torchvision, which checks the md5 sums of its files before it reads them; downloaded if it isn't there."""
-    root = (options.data_dir or DEFAULT_FOLDER).expanduser()
+    root = _find_root(name, options)
     try:
         return kind(root, train=train, download=False)
+    except OSError as error:
+        raise BadData(f"can't read {name} in {shown(root)} ({shown(error)}). Allow reading it, or give another --data-dir.") from None
     except RuntimeError:
         if not options.download:
-            raise BadData(f"{name} is not in {root}, or damaged. Put its files there, or allow --download.") from None
+            raise BadData(f"{name} is not in {shown(root)}, or damaged. Put its files there, or allow --download.") from None
     try:
         root.mkdir(parents=True, exist_ok=True)
         return kind(root, train=train, download=True)
     except (OSError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise BadData(f"{name} is not in {root} and can't be downloaded ({reason}). Say with --data-dir where its files are.") from None
+        reason = shown(" ".join(str(error).split()))
+        raise BadData(
+            f"{name} is not in {shown(root)} and can't be downloaded ({reason}). Say with --data-dir where its files are."
+        ) from None
+
+
+def _find_root(name: str, options: DataOptions) -> Path:
+    if options.data_dir is not None:
+        return expanded(options.data_dir)
+    try:
+        return DEFAULT_FOLDER.expanduser()
+    except RuntimeError:
+        raise BadData(f"there is no home folder to keep {name} in. Say with --data-dir where its files are, or may be put.") from None

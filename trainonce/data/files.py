@@ -6,20 +6,23 @@ A file that can't be decoded is named in the log and left out; after `max_bad_im
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image, ImageFile
 from torch import Tensor
 from torch.utils.data import Dataset
 from torchvision.transforms import v2
 
 from trainonce.data.augmentation import policy_transform
 from trainonce.data.catalogue import BadData
+from trainonce.data.decoding import decode
+from trainonce.data.listing import Listing
 from trainonce.data.pictures import Normalisation
+from trainonce.identity.describing import describe_files
+from trainonce.naming import shown
 from trainonce.noise import mix
 from trainonce.reading import read_batches
 
@@ -28,17 +31,6 @@ RESIZE_SHARE = 0.875
 """The part of the picture that validation looks at: 224 of 256 pixels."""
 
 log = logging.getLogger("trainonce")
-
-
-def decode(path: Path) -> Tensor:
-    """The image as bytes, three colours; raises an OSError or ValueError that says what is wrong."""
-    # A truncated file is an error, whatever another library has set.
-    ImageFile.LOAD_TRUNCATED_IMAGES = False
-    try:
-        with Image.open(path) as image:
-            return v2.functional.pil_to_tensor(image.convert("RGB"))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise OSError(f"{' '.join(str(error).split())}"[:200]) from None
 
 
 def training_transform(image_size: int, augment: str) -> v2.Transform:
@@ -59,7 +51,7 @@ def validation_transform(image_size: int) -> v2.Transform:
 class ImageFiles:
     """Images and labels that are read when they are needed."""
 
-    paths: Sequence[Path]
+    listing: Listing
     labels: Tensor
     transform: v2.Transform
     num_workers: int
@@ -70,7 +62,11 @@ class ImageFiles:
     bad: dict[Path, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.listing)
+
+    def describe_identity(self) -> dict[str, Any]:
+        """Names, sizes and contents of the files."""
+        return describe_files(self.listing.root, self.listing.names, self.listing.labels, count=len(self))
 
     def batches(self, draws: Iterable[tuple[Tensor, int]]) -> Iterator[tuple[Tensor, Tensor]]:
         """For each draw of sample numbers and a seed: normalised images, and their labels."""
@@ -88,16 +84,17 @@ class ImageFiles:
         broken: list[tuple[str, str]] = []
         with torch.random.fork_rng(devices=[]):
             for sample in samples.tolist():
+                path = self.listing.path(sample)
                 try:
-                    image = decode(self.paths[sample])
+                    image = decode(path)
                 except OSError as error:
-                    broken.append((str(self.paths[sample]), str(error)))
+                    broken.append((str(path), str(error)))
                     continue
                 torch.manual_seed(mix(seed, sample))
                 images.append(self.transform(image))
                 kept.append(sample)
         if not images:
-            raise BadData(f"no image of a batch can be read, such as {broken[0][0]} ({broken[0][1]}). Mend or remove them.")
+            raise BadData(f"no image of a batch can be read, such as {shown(broken[0][0])} ({broken[0][1]}). Mend or remove them.")
         while self.replaces_bad and len(images) < len(samples):
             images.append(images[0])
             kept.append(kept[0])
@@ -107,7 +104,7 @@ class ImageFiles:
         for name, reason in broken:
             if Path(name) not in self.bad:
                 self.bad[Path(name)] = reason
-                log.warning("skipped a broken image: %s (%s)", name, reason)
+                log.warning("skipped a broken image: %s (%s)", shown(name), reason)
         check_bad(self.bad, self.max_bad_images)
 
 
@@ -116,7 +113,8 @@ def check_bad(bad: dict[Path, str], limit: int) -> None:
     if len(bad) > limit:
         path, reason = next(reversed(bad.items()))
         raise BadData(
-            f"{len(bad)} images can't be read, more than the {limit} that are allowed; the last is {path} ({reason}). "
+            f"{len(bad)} images can't be read, more than the {limit} that are allowed; "
+            f"the last is {shown(path)} ({reason}). "
             f"Mend or remove them, or allow more with --max-bad-images."
         )
 

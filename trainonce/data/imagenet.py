@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from trainonce.data.catalogue import BadData, DataOptions, DataSet, Shape, dataset
-from trainonce.data.folder import describe_folder, from_listings, list_images
+from trainonce.data.catalogue import BadData, DataOptions, DataSet, Shape, dataset, expanded
+from trainonce.data.folder import from_listings
+from trainonce.data.listing import list_classes, list_images
+from trainonce.data.sizing import LARGEST_SIZE, typical_side
+from trainonce.naming import shown
 
 
 def describe_imagenet(_: str, options: DataOptions) -> Shape:
     """As many classes as there are folders."""
-    return describe_folder(_find_root(options), options)
+    classes = list_classes(_find_root(options) / "train")
+    return Shape(num_classes=len(classes), image_size=options.image_size or LARGEST_SIZE)
 
 
 @dataset("imagenet", shape=describe_imagenet)
 def open_imagenet(_: str, options: DataOptions) -> DataSet:
     """224 pixels unless the options say otherwise. The files can't be downloaded without an account."""
-    classes, train, validation = list_images(_find_root(options), seed=options.seed)
-    return from_listings("imagenet", classes, train, validation, options)
+    root = _find_root(options)
+    side = typical_side(root / "train", list_classes(root / "train"))
+    size = options.image_size or LARGEST_SIZE
+    return from_listings("imagenet", list_images(root, seed=options.seed), options, side=side, size=size)
 
 
 def _find_root(options: DataOptions) -> Path:
     if options.data_dir is None:
         raise BadData("imagenet needs --data-dir, a folder with train/ and val/ and one folder per class in each.")
-    if not (options.data_dir.expanduser() / "train").is_dir():
-        raise BadData(f"there is no train/ in {options.data_dir}. Give a folder with train/ and val/ and one folder per class in each.")
-    return options.data_dir.expanduser()
+    root = expanded(options.data_dir)
+    if not os.path.isdir(root / "train"):
+        raise BadData(f"there is no train/ in {shown(root)}. Give a folder with train/ and val/ and one folder per class in each.")
+    return root

@@ -5,13 +5,15 @@ Nothing is read or decoded while training: one core delivers tens of thousands o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from trainonce.data.augmentation import Augmentation, Unchanged
+from trainonce.identity.describing import describe_tensors
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +35,10 @@ class Normalisation:
         deviation = torch.where(deviation < 1e-6, 255.0, deviation)
         return cls(tuple((mean / 255).tolist()), tuple((deviation / 255).tolist()))
 
+    def as_plain(self) -> list[list[float]]:
+        """Mean and deviation as JSON holds them."""
+        return [list(self.mean), list(self.deviation)]
+
     def __call__(self, images_NCHW: Tensor) -> Tensor:
         """Floats from bytes."""
         scale = 1 / (255 * torch.tensor(self.deviation, dtype=torch.float).view(-1, 1, 1))
@@ -48,6 +54,8 @@ class Pictures:
     labels_N: Tensor
     normalise: Normalisation
     augment: Augmentation = field(default_factory=Unchanged)
+    identify: Callable[[], dict[str, Any]] | None = None
+    """Describes what the images come from, if that is more than these tensors: files, or another size."""
 
     def __len__(self) -> int:
         return len(self.images_NCHW)
@@ -56,6 +64,12 @@ class Pictures:
     def labels(self) -> Tensor:
         """The class of every sample."""
         return self.labels_N
+
+    def describe_identity(self) -> dict[str, Any]:
+        """What the images come from, to tell whether it is the same later."""
+        if self.identify is not None:
+            return self.identify()
+        return describe_tensors([self.images_NCHW, self.labels_N])
 
     def batches(self, draws: Iterable[tuple[Tensor, int]]) -> Iterator[tuple[Tensor, Tensor]]:
         """For each draw of sample numbers and a seed: images of mean 0 and deviation 1, and their labels."""

@@ -13,9 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainonce.training.measures import Milliseconds, count_macs, measure_latency
+from trainonce.plain_text import reason_of
+from trainonce.training.measures import Milliseconds, count_macs, is_out_of_memory, measure_latency
 
 ENGINES = ("eager", "compiled", "onnxruntime")
+LARGEST_BATCH = 2**20
+CPU = torch.device("cpu")
 
 
 class MissingEngine(ValueError):
@@ -46,9 +49,10 @@ class Bench:
     """What `bench` found."""
 
     keep_flops: float
+    device: str
     rows: tuple[Row, ...]
     left_out: tuple[str, ...]
-    """Engines that could not be measured, with the reason."""
+    """Engines and batch sizes that could not be measured, with the reason."""
 
 
 def bench(
@@ -59,26 +63,36 @@ def bench(
     batch_sizes: tuple[int, ...],
     engines: tuple[str, ...],
     seconds: float,
+    device: torch.device = CPU,
     say: Callable[[str], None] = lambda _: None,
 ) -> Bench:
-    """Both models in every engine at every batch size, each pair for `seconds`; `say` hears what comes next."""
+    """Both models in every engine at every batch size on one device, each pair for `seconds`.
+
+    `say` hears what comes next. The models are moved to the device, and stay there.
+    """
     rows: list[Row] = []
     left_out: list[str] = []
+    dense, small, image = dense.to(device), small.to(device), image.to(device)
     for engine in engines:
         for batch_size in batch_sizes:
-            batch = image.expand(batch_size, -1, -1, -1).contiguous()
             say(f"{engine}, batch {batch_size}" + (": compiling takes a minute or more" if engine == "compiled" else ""))
             # Once for both models: it drops what was compiled before.
             torch.compiler.reset()
             try:
+                batch = image.expand(batch_size, *image.shape[1:]).contiguous()
                 models = {"dense": _prepare(engine, dense, batch), "small": _prepare(engine, small, batch)}
                 times = measure_latency(models, batch, seconds=seconds)
             except MissingEngine as error:
                 left_out.append(f"{engine}: {error}")
                 break
+            except (RuntimeError, MemoryError) as error:
+                # Too large for the memory, or more than the model takes: the other sizes may do.
+                left_out.append(f"{engine}, batch {batch_size}: {reason_of(error)}")
+                continue
             rows.append(Row(engine, batch_size, times["dense"], times["small"]))
     before, after = count_macs(dense, image), count_macs(small, image)
-    return Bench(keep_flops=after / before if before and after else 1.0, rows=tuple(rows), left_out=tuple(left_out))
+    keep_flops = after / before if before and after else 1.0
+    return Bench(keep_flops=keep_flops, device=str(device), rows=tuple(rows), left_out=tuple(left_out))
 
 
 class _Session(nn.Module):
@@ -86,6 +100,8 @@ class _Session(nn.Module):
 
     def __init__(self, model: nn.Module, batch: Tensor) -> None:
         super().__init__()
+        if batch.device.type != "cpu":
+            raise MissingEngine("measured on the CPU only; pass --device cpu")
         try:
             import onnxruntime
         except ImportError:
@@ -95,12 +111,23 @@ class _Session(nn.Module):
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             file = Path(folder) / "model.onnx"
-            torch.onnx.export(model, (batch,), str(file), input_names=["images"], dynamo=True, external_data=False, verbose=False)
-            self._session = onnxruntime.InferenceSession(file.read_bytes(), options, providers=["CPUExecutionProvider"])
+            try:
+                torch.onnx.export(model, (batch,), str(file), input_names=["images"], dynamo=True, external_data=False, verbose=False)
+                self._session = onnxruntime.InferenceSession(file.read_bytes(), options, providers=["CPUExecutionProvider"])
+            except Exception as error:
+                raise _refusal(error) from error
 
     def forward(self, images: Tensor) -> Any:
         """What the session gives."""
-        return self._session.run(None, {"images": images.numpy()})
+        try:
+            return self._session.run(None, {"images": images.numpy()})
+        except Exception as error:
+            raise RuntimeError(reason_of(error)) from error
+
+
+def _refusal(error: Exception) -> Exception:
+    """What ends one batch size, if memory ran out, or else the whole engine."""
+    return MemoryError(reason_of(error)) if is_out_of_memory(error) else MissingEngine(reason_of(error))
 
 
 def _prepare(engine: str, model: nn.Module, batch: Tensor) -> nn.Module:
@@ -117,7 +144,7 @@ def _compiled(model: nn.Module, batch: Tensor) -> nn.Module:
         with torch.no_grad():
             compiled(batch)
     except Exception as error:
-        raise MissingEngine(" ".join(str(error).split())[:120]) from None
+        raise _refusal(error) from None
     finally:
         noisy.setLevel(level)
     return compiled

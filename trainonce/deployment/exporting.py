@@ -5,16 +5,19 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import torch
 from torch import Tensor, nn
 
 from trainonce.artifact import load, save
+from trainonce.comparison import Difference, compare
+from trainonce.plain_text import reason_of
+from trainonce.sealing import draft_of, refuse_links
+from trainonce.training.evaluation import logits_of
 from trainonce.training.samples import Samples
 
 LARGEST_DIFFERENCE = 1e-3
@@ -46,7 +49,7 @@ def export_onnx(model: nn.Module, samples: Samples, path: Path) -> Exported:
         try:
             torch.onnx.export(
                 model.eval(),
-                (_first_inputs(samples),),
+                (_first_inputs(samples).to(_device_of(model)),),
                 str(draft),
                 input_names=["images"],
                 output_names=["scores"],
@@ -58,9 +61,14 @@ def export_onnx(model: nn.Module, samples: Samples, path: Path) -> Exported:
         except OSError:
             raise
         except Exception as error:
-            raise BadExport(f"torch can't export this model ({' '.join(str(error).split())[:200]}). Try --format pt2.") from error
+            raise BadExport(f"torch can't export this model ({reason_of(error)}). Try --format pt2.") from error
         session = onnxruntime.InferenceSession(str(draft), providers=["CPUExecutionProvider"])
-        return _compared(model, samples, path, lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0]))
+        return _compared(
+            _Placed(model, _device_of(model)),
+            samples,
+            path,
+            lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0]),
+        )
 
 
 def export_program(model: nn.Module, samples: Samples, path: Path) -> Exported:
@@ -70,13 +78,15 @@ def export_program(model: nn.Module, samples: Samples, path: Path) -> Exported:
     """
     content = io.BytesIO()
     try:
-        program = torch.export.export(model.eval(), (_first_inputs(samples),), dynamic_shapes=({0: torch.export.Dim("batch")},))
+        example = _first_inputs(samples).to(_device_of(model))
+        program = torch.export.export(model.eval(), (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
         # Into memory: torch's own writing of files ends the whole process on a full disk.
         torch.export.save(program, content)
     except Exception as error:
-        raise BadExport(f"torch can't export this model ({' '.join(str(error).split())[:200]}).") from error
+        raise BadExport(f"torch can't export this model ({reason_of(error)}).") from error
     content.seek(0)
-    found = _compared(model, samples, path, torch.export.load(content).module())
+    device = _device_of(model)
+    found = _compared(_Placed(model, device), samples, path, _Placed(torch.export.load(content).module(), device))
     with _draft_of(path) as draft:
         draft.write_bytes(content.getvalue())
         if draft.read_bytes() != content.getvalue():
@@ -87,20 +97,45 @@ def export_program(model: nn.Module, samples: Samples, path: Path) -> Exported:
 @contextmanager
 def _draft_of(path: Path) -> Iterator[Path]:
     """A file that gets the name `path` when the block ends well, and is gone when it doesn't; what has that name stays till then."""
-    draft = path.with_name(f".{uuid4().hex}.{path.name}")
+    refuse_links(path, within=path.parent)
+    draft = draft_of(path)
     try:
         yield draft
         draft.replace(path)
     except OSError as error:
-        raise BadExport(f"can't write {path} ({' '.join(str(error).split())}). Make room there and allow writing, or give --out.") from None
+        reason = error.strerror or reason_of(error)
+        raise BadExport(f"can't write {path} ({reason}). Make room there and allow writing, or pass another --out.") from None
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
 
 
 def export_artifact(model: nn.Module, samples: Samples, path: Path, *, build: Callable[[], nn.Module]) -> Exported:
     """The folder that `trainonce.load` reads, loaded onto a freshly built model."""
     save(model, path)
-    return _compared(model, samples, path, load(path, into=build()).eval())
+    device = _device_of(model)
+    return _compared(_Placed(model, device), samples, path, _Placed(load(path, into=build()).eval(), device))
+
+
+class _Placed(nn.Module):
+    """A model on its device that takes samples from the CPU and gives its scores there, to be compared."""
+
+    def __init__(self, model: nn.Module, device: torch.device) -> None:
+        super().__init__()
+        self.model = model.to(device)
+        self.device = device
+
+    def train(self, mode: bool = True) -> _Placed:
+        """Nothing: both models are in eval mode already, and an exported program has no other."""
+        return self
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The scores of classes."""
+        return logits_of(self.model(inputs.to(self.device))).cpu()
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
 def _first_inputs(samples: Samples) -> Tensor:
@@ -111,19 +146,26 @@ def _first_inputs(samples: Samples) -> Tensor:
 
 @torch.no_grad()
 def _compared(model: nn.Module, samples: Samples, path: Path, run: Callable[[Tensor], Any]) -> Exported:
-    num_samples, difference, scale = 0, 0.0, 1e-12
+    num_samples, difference = 0, Difference()
     model.eval()
     for inputs, _ in samples.batches((piece, 0) for piece in torch.arange(len(samples)).split(64)):
         wanted, found = model(inputs), run(inputs)
-        if not torch.equal(wanted.argmax(dim=1), found.argmax(dim=1)):
-            gap = wanted.topk(2, dim=1).values.diff(dim=1).abs()
-            differs = wanted.argmax(dim=1) != found.argmax(dim=1)
-            # Two classes with the same score may change places.
-            if float(gap[differs].max()) > LARGEST_DIFFERENCE * float(wanted.abs().max()):
-                raise BadExport(f"{path} gives another class for a validation sample. Report this, with the model's name.")
+        here = compare(wanted, found)
+        if here.num_nan:
+            raise BadExport("the model gives NaN on a validation sample: it has diverged, and there is nothing to export.")
+        _check_classes(wanted, found, path)
         num_samples += len(inputs)
-        difference = max(difference, float((wanted - found).abs().max()))
-        scale = max(scale, float(wanted.abs().max()))
-    if difference > LARGEST_DIFFERENCE * scale:
-        raise BadExport(f"{path} differs from the model by {difference / scale:.1e}, relative to its scores. Report this.")
-    return Exported(path=path, num_samples=num_samples, largest_difference=difference / scale)
+        difference |= here
+    if difference.relative > LARGEST_DIFFERENCE:
+        raise BadExport(f"{path} differs from the model by {difference.relative:.1e} of its largest score. Please report this.")
+    return Exported(path=path, num_samples=num_samples, largest_difference=difference.relative)
+
+
+def _check_classes(wanted: Tensor, found: Tensor, path: Path) -> None:
+    differs = wanted.argmax(dim=1) != found.argmax(dim=1)
+    if not bool(differs.any()):
+        return
+    gap = wanted.topk(2, dim=1).values.diff(dim=1).abs()
+    # Two classes with the same score may change places.
+    if float(gap[differs].max()) > LARGEST_DIFFERENCE * float(wanted.abs().max()):
+        raise BadExport(f"{path} gives another class for a validation sample. Please report this, with the model's name.")

@@ -102,6 +102,7 @@ class AnchoredController(Controller):
             noisy = logits - (-uniform.log()).log()
             line = budget.line(noisy, share=self.share_now())
             soft = torch.sigmoid((noisy - line) / self._temperature) * self.search.available
+            soft = torch.where(self.search.required, self.search.available.to(soft.dtype), soft)
             masks = soft + (soft.round() - soft).detach()
             loss, gradient = evaluate(masks.detach())
             if not torch.isfinite(gradient).all() or not torch.isfinite(loss):

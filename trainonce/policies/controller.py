@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainonce.likeness import check_optimizer
 from trainonce.policies.policy import Evaluate, Policy, Search
 
 PAPER_UPDATES = 2400
@@ -96,6 +97,7 @@ class Controller(Policy):
         uniform = torch.rand(logits.shape, generator=self._noise).clamp(1e-9, 1 - 1e-7)
         gumbel = -(-uniform.log()).log()
         soft = torch.sigmoid((logits + gumbel + self._bias) / self._temperature) * self.search.available
+        soft = torch.where(self.search.required, self.search.available.to(soft.dtype), soft)
         return soft + (soft.round() - soft).detach()
 
     def update(self, evaluate: Evaluate) -> float | None:
@@ -139,7 +141,10 @@ class Controller(Policy):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Put back what `state_dict` gave."""
+        moments = {int(number): moment for number, moment in state["moments"].items()}
+        own = self._optimizer.state_dict()
+        shapes = [tuple(parameter.shape) for parameter in self._network.parameters()]
+        check_optimizer(own | {"state": moments}, self._optimizer, shapes, "moments")
         self._network.load_state_dict(dict(state["network"]))
-        moments = {int(number): dict(moment) for number, moment in state["moments"].items()}
-        self._optimizer.load_state_dict({"state": moments, "param_groups": self._optimizer.state_dict()["param_groups"]})
+        self._optimizer.load_state_dict({"state": moments, "param_groups": own["param_groups"]})
         self._noise.set_state(state["noise"])

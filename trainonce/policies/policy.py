@@ -36,6 +36,11 @@ class Search:
         """The units that may still stay, one boolean each: an early decision stands."""
         return self.budget.available
 
+    @property
+    def required(self) -> Tensor:
+        """The units that can't go for now, one boolean each: their weights were frozen during the run."""
+        return self.budget.required
+
     def per_unit(self, of_rows: Callable[[Tensor, Rows], Tensor], *, only_matrices: bool = False) -> Tensor:
         """Add up a number per row (from the rows of one writer, first axis first) to a number per unit."""
         total = torch.zeros(len(self.units), dtype=torch.double)
@@ -74,7 +79,7 @@ class Policy(ABC):
 
     @abstractmethod
     def scores(self) -> Tensor:
-        """One number per unit: the higher, the rather it stays. The budget draws the line."""
+        """One number per unit: higher scores are kept first. The budget draws the line."""
 
     def penalised(self) -> Tensor:
         """The units that are pulled while the search goes on; by default none."""

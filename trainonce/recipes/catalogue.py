@@ -39,6 +39,6 @@ def find_recipe(name: str) -> Run:
     """
     if name not in recipe_names():
         near = get_close_matches(name, recipe_names(), n=3, cutoff=0.5)
-        advice = f"Near to it: {', '.join(near)}." if near else f"There are {', '.join(recipe_names())}."
+        advice = f"Did you mean {' or '.join(near)}?" if near else f"There are {', '.join(recipe_names())}."
         raise BadSetting(f"there is no recipe {name!r}. {advice}")
     return _RECIPES[name]()

@@ -14,15 +14,21 @@ from torch import nn
 from trainonce.attachment import find_budget
 from trainonce.data.augmentation import POLICIES
 from trainonce.data.catalogue import BadData, DataOptions, DataSet, Shape, check_source, describe_data, open_data
+from trainonce.data.resizing import with_normalization
+from trainonce.identity.keeping import check_evaluated, read_identity
+from trainonce.plain_text import reason_of, steers
 from trainonce.report.live import View
 from trainonce.training.fitting import fit
-from trainonce.training.limits import BadSetting, limits_of, setting, shorten
+from trainonce.training.limits import LARGEST_WHOLE, BadSetting, limits_of, setting, shorten
 from trainonce.training.outcome import Result
+from trainonce.training.policies import find_policy
 from trainonce.training.precision import choose_precision
 from trainonce.training.processes import choose_device
 from trainonce.training.scalars import check_installed
-from trainonce.training.settings import Settings, as_plain
+from trainonce.training.settings import Settings, as_plain, check_budget
 from trainonce.zoo.sources import Build, UnknownModel, build, check_name
+
+LONGEST_TEXT = 4096
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,14 +67,23 @@ def run_from(values: Mapping[str, Any], start: Run) -> Run:
     for name, value in values.items():
         if name not in limits:
             near = get_close_matches(name, limits, n=1, cutoff=0.5)
-            advice = f"Near to it: {near[0]}." if near else "trainonce train --help shows all."
+            advice = f"Did you mean {near[0]}?" if near else "trainonce train --help lists all settings."
             raise BadSetting(f"there is no setting {shorten(name)}. {advice}")
         found = limits[name]
+        check_text(name, value)
         if found.several and isinstance(value, list | tuple):
             changes[name] = tuple(_as_kind(item, found.kind) for item in value)
         else:
             changes[name] = _as_kind(value, found.kind)
     return replace(start, **changes)
+
+
+def check_text(name: str, value: Any) -> None:
+    """Raise BadSetting for a text that can't be a name or a path: a stranger's are printed and opened."""
+    for text in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(text, str) and (len(text) > LONGEST_TEXT or steers(text)):
+            problem = f"has {len(text):,} characters" if len(text) > LONGEST_TEXT else "holds control characters"
+            raise BadSetting(f"{name} {problem}. Write it anew: {shorten(text)}.")
 
 
 def scale_epochs(run: Run, epochs: int) -> Run:
@@ -90,15 +105,18 @@ def check_run(run: Run) -> None:
 
 def check_before_data(run: Run) -> None:
     """Raise what is wrong with device, model and budget while nothing is read yet; for that, the model is built and inspected."""
+    find_policy(run.policy)
     if run.tensorboard:
         check_installed()
     device = choose_device(run.device)
     choose_precision(device, amp=run.amp, amp_dtype=run.amp_dtype)
     shape = describe_data(run.data, run.data_options)
     if shape is None:
+        check_budget(run)
         return
     # Trained weights may be a long download; budgets depend on shapes alone.
     model = build_run_model(replace(run, pretrained=False), shape)
+    check_budget(run)
     if run.is_pruning:
         find_budget(
             model,
@@ -116,6 +134,24 @@ def open_run_data(run: Run) -> DataSet:
     return open_data(run.data, run.data_options)
 
 
+def open_kept_data(run: Run, folder: Path, *, is_named: bool) -> DataSet:
+    """The data of the run in a folder, to measure its model on, normalized as in training.
+
+    Validation data that has changed is refused; if `is_named`, the user asked for it and gets a warning.
+    """
+    data = with_normalization(open_run_data(run), read_identity(folder))
+    check_evaluated(folder, data, is_named=is_named)
+    return data
+
+
+def with_own_size(run: Run) -> Run:
+    """The run with the size that is measured on its images, so that repeating and resuming it keep that."""
+    if run.img_size is not None or not run.data.startswith("folder:"):
+        return run
+    shape = describe_data(run.data, run.data_options)
+    return run if shape is None else replace(run, img_size=shape.image_size)
+
+
 def build_run_model(run: Run, data: DataSet | Shape) -> nn.Module:
     """The model of a run with the weights it starts from, which its seed decides."""
     with torch.random.fork_rng(devices=[]):
@@ -129,6 +165,7 @@ def build_run_model(run: Run, data: DataSet | Shape) -> nn.Module:
 def train(run: Run, *, out: Path | None, resume: bool, view: View | None) -> Result:
     """Do the run."""
     check_run(run)
+    run = with_own_size(run)
     check_before_data(run)
     data = open_run_data(run)
     model = build_run_model(run, data)
@@ -141,7 +178,7 @@ def _check_output(run: Run, model: nn.Module, data: DataSet | Shape) -> None:
     try:
         output = model.eval()(image)
     except Exception as error:
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+        reason = f"{type(error).__name__}: {reason_of(error)}"
         raise UnknownModel(
             f"{run.model} can't take images of {data.image_size} pixels ({reason}). Give another --img-size, or another model."
         ) from None
@@ -155,4 +192,5 @@ def _check_output(run: Run, model: nn.Module, data: DataSet | Shape) -> None:
 
 def _as_kind(value: Any, kind: type) -> Any:
     """Whole numbers for floats, so that 1 and 1.0 are the same setting."""
-    return float(value) if kind is float and isinstance(value, int) and not isinstance(value, bool) else value
+    is_whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST_WHOLE
+    return float(value) if kind is float and is_whole else value

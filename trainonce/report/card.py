@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from trainonce.plain_text import in_one_line
 from trainonce.report.figures import figures_of
 from trainonce.report.run_table import verdict
+
+_MARKUP = re.compile(r"[\\`*\[\]|]")
 
 
 def render_card(report: Mapping[str, Any]) -> str:
@@ -23,17 +27,23 @@ def render_card(report: Mapping[str, Any]) -> str:
         "|---|---|---|---|",
         *(f"| {figure.label} | {figure.before or '-'} | {figure.after} | {figure.change or '-'} |" for figure in figures_of(report)),
         "",
-        f"FLOPs are counted by {report.get('counter', 'torch')}. Milliseconds were measured on {_plain(environment.get('cpu', '?'))}, "
-        f"{_count(environment.get('threads', '?'), 'thread')}, torch {environment.get('torch', '?')}.",
+        f"FLOPs are counted by {_plain(report.get('counter') or 'torch')}. "
+        f"Milliseconds were measured on {_plain(environment.get('cpu', '?'))}, "
+        f"{_count(_plain(environment.get('threads', '?')), 'thread')}, torch {_plain(environment.get('torch', '?'))}.",
         *(f"- {line}" for line in verdict(report)),
         "",
         "## Widths",
         "| layer | channels | of |",
         "|---|---|---|",
-        *(f"| {_plain(layer['name'])} | {layer['alive']} | {layer['total']} |" for layer in report["layers"] if not layer["kept_because"]),
+        *(
+            f"| {_plain(layer['name'])} | {layer['alive']} | {layer['total']} |"
+            for layer in report.get("layers") or []
+            if not layer["kept_because"]
+        ),
         "",
         "## How it was made",
-        f"`trainonce train --config config.yaml` with the file beside this folder; seed {config.get('seed', '?')}.",
+        f"`{'trainonce train --config config.yaml' if 'data' in config else 'trainonce.fit'}` "
+        f"with the settings in config.yaml beside this folder; seed {_plain(config.get('seed', '?'))}.",
         "",
         "## Limits",
         f"It classifies what {_plain(data)} holds. Its accuracy is that of one run and one seed; seeds differ by some tenths of a point.",
@@ -42,10 +52,10 @@ def render_card(report: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _count(number: object, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _count(number: str, what: str) -> str:
+    return f"{number} {what}" if number == "1" else f"{number} {what}s"
 
 
 def _plain(text: object) -> str:
-    """Text that Markdown takes as it is."""
-    return " ".join(str(text).split()).replace("|", "\\|").replace("<", "&lt;")
+    """Text that Markdown shows as it is: no table, link, picture or HTML comes out of it."""
+    return _MARKUP.sub(r"\\\g<0>", in_one_line(text, 300)).replace("<", "&lt;")

@@ -101,8 +101,11 @@ def _worth_showing(series: Sequence[Series], epochs: int) -> list[float]:
 
 def nice_range(low: float, high: float) -> tuple[float, float, list[float]]:
     """A range with round ends that holds both numbers, and four to seven round numbers in it."""
-    if high - low < 1e-12:
-        low, high = low - (abs(low) * 0.1 or 1), high + (abs(high) * 0.1 or 1)
+    size = max(abs(low), abs(high))
+    if high - low < max(1e-12, 1e-9 * size):
+        # As good as equal: what floats can tell apart is less than the picture's own steps would be.
+        margin = max(1e-12, 0.1 * size) if size else 1.0
+        low, high = low - margin, high + margin
     raw = (high - low) / 4
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * 0.999)

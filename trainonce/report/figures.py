@@ -33,8 +33,8 @@ def figures_of(report: Mapping[str, Any]) -> list[Figure]:
         if before.get(key) and after.get(key):
             share = after[key] / before[key]
             found.append(Figure(label, show(before[key]), show(after[key]), percent_change(share), share, note, share > 1))
-    if before.get("latency_ms") and after.get("latency_ms"):
-        one, other = before["latency_ms"], after["latency_ms"]
+    one, other = before.get("latency_ms"), after.get("latency_ms")
+    if one and other and one["median"] > 0:
         share = other["median"] / one["median"]
         note = f"batch 1, median; fastest and slowest tenth {other['low']:.2f} and {other['high']:.2f} ms"
         found.append(

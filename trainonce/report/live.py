@@ -17,6 +17,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from trainonce.plain_text import in_one_line, printable
+
 log = logging.getLogger("trainonce")
 BAR_WIDTH = 42
 PHASES = ("warm-up", "search", "settle", "small")
@@ -108,18 +110,19 @@ class Lines:
     def __init__(self, stream: TextIO | None = None, *, seconds: float = 10.0) -> None:
         self._stream = stream or sys.stderr
         self._seconds = seconds
-        self._last = 0.0
+        self._last: float | None = None
 
     def show(self, moment: Moment) -> None:
         """A line, if the last one is old enough or this is the end."""
         now = time.monotonic()
-        if now - self._last >= self._seconds or moment.step == moment.total_steps:
+        # A monotonic clock may start anywhere: only differences mean something.
+        if self._last is None or now - self._last >= self._seconds or moment.step == moment.total_steps:
             self._last = now
             self.say(describe(moment))
 
     def say(self, line: str) -> None:
         """One line."""
-        print(line, file=self._stream, flush=True)
+        print(printable(line), file=self._stream, flush=True)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -141,7 +144,7 @@ class LivePanel:
 
     def say(self, line: str) -> None:
         """Above the panel."""
-        self._live.console.print(line, highlight=False, markup=False)
+        self._live.console.print(Text(printable(line)), highlight=False)
 
     def close(self) -> None:
         """Leave the last panel standing."""
@@ -193,7 +196,7 @@ def draw(moment: Moment, title: str) -> RenderableType:
         words = Text(f"{100 * moment.keep_flops:.1f} %, target {100 * moment.keep_flops_target:.1f} %")
         table.add_row("kept", _beside(kept, words))
         table.add_row("channels", f"{moment.num_alive} of {moment.num_units} alive")
-    return Panel(Group(table), title=title, title_align="left", border_style=colour, expand=False)
+    return Panel(Group(table), title=Text(in_one_line(title, 200)), title_align="left", border_style=colour, expand=False)
 
 
 def in_minutes(seconds: float) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 BAR_WIDTH, BAR_HEIGHT = 600, 14
+MOST_STRIPES = 4096
 CELL_LIMIT = 120
 """Epochs that a heat map shows; longer runs are thinned out."""
 
@@ -34,11 +35,15 @@ def bar_code(layer: Mapping[str, Any], widest: int) -> Markup:
     """One stripe per channel, in the model's order: full where it stays, hollow where it went."""
     total = layer["total"]
     # The square root keeps narrow layers readable beside wide ones.
-    length = BAR_WIDTH * max(0.08, (total * layer["width"] / widest) ** 0.5)
+    length = BAR_WIDTH * max(0.08, (layer["total"] * layer["width"] / widest) ** 0.5)
     kept = set(range(total) if layer["kept"] is None else layer["kept"])
+    if total > MOST_STRIPES:
+        # Narrower than a stripe can be seen: every so manieth channel stands for its neighbors.
+        kept = {stripe for stripe in range(MOST_STRIPES) if stripe * total // MOST_STRIPES in kept}
+        total = MOST_STRIPES
     parts = [
         Markup('<svg class="code" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{} of {} channels">').format(
-            BAR_WIDTH, BAR_HEIGHT, layer["alive"], total
+            BAR_WIDTH, BAR_HEIGHT, layer["alive"], layer["total"]
         ),
         Markup('<rect class="gone" width="{:.1f}" height="{}"/>').format(length, BAR_HEIGHT),
     ]
@@ -77,7 +82,7 @@ def heat_map(history: Sequence[Mapping[str, Any]]) -> Markup:
                     cell_width + 0.2,
                     row_height - 1,
                     alive / total,
-                    f"{name}: {alive} of {total} in epoch {record['epoch']}",
+                    f"{name}: {alive} of {total} in epoch {record.get('epoch', '?')}",
                 )
             )
     return Markup("").join([*parts, Markup("</svg>")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from trainonce.plain_text import in_one_line
 from trainonce.report.charts import Level, Series, Span, line_chart
 from trainonce.report.figures import figures_of
 from trainonce.report.live import PHASES, in_minutes
@@ -25,16 +27,17 @@ def render_page(report: Mapping[str, Any]) -> str:
     """The page of a finished run, or of one that still trains."""
     config, history = report["config"], report["history"]
     spans = phase_spans(report)
-    kept = [layer for layer in report["layers"] if layer["kept_because"] is not None]
+    layers = report.get("layers") or []
+    kept = [layer for layer in layers if layer["kept_because"] is not None]
     return _ENVIRONMENT.get_template("page.html").render(
-        title=f"{config.get('model', 'model')} on {config.get('data', 'data')}",
+        title=in_one_line(f"{config.get('model', 'model')} on {config.get('data', 'data')}", 300),
         finished=report.get("before") is not None,
         subtitle=_subtitle(report),
         figures=figures_of(report),
         verdict=verdict(report),
         spans=spans,
         charts=_charts(report, spans),
-        layers=layer_rows(report["layers"]),
+        layers=layer_rows(layers),
         heat=heat_map(history),
         heat_names=list(next((record["alive"] for record in history if record.get("alive")), {})),
         num_epochs=len(history),
@@ -42,7 +45,7 @@ def render_page(report: Mapping[str, Any]) -> str:
         kept=kept,
         config=_shown(config),
         environment=_shown(report["environment"]),
-        counter=report.get("counter", ""),
+        counter=report.get("counter") or "",
     )
 
 
@@ -56,13 +59,14 @@ def phase_spans(report: Mapping[str, Any]) -> list[Span]:
         ends = [start for _, start in starts[1:]] + [schedule["total_steps"]]
         return [Span(name, start / per_epoch, end / per_epoch) for (name, start), end in zip(starts, ends, strict=True) if end > start]
     spans: list[Span] = []
-    for record in history:
-        if record["phase"] not in PHASES:
+    for epoch, record in enumerate(history, start=1):
+        phase = record.get("phase")
+        if phase not in PHASES:
             continue
-        if spans and spans[-1].phase == record["phase"]:
-            spans[-1] = Span(record["phase"], spans[-1].start, record["epoch"])
+        if spans and spans[-1].phase == phase:
+            spans[-1] = Span(phase, spans[-1].start, epoch)
         else:
-            spans.append(Span(record["phase"], record["epoch"] - 1, record["epoch"]))
+            spans.append(Span(phase, epoch - 1, epoch))
     return spans
 
 
@@ -73,7 +77,7 @@ def _charts(report: Mapping[str, Any], spans: Sequence[Span]) -> list[Markup]:
         return [None if record.get(name) is None else scale * record[name] for record in history]
 
     baseline = (report.get("baseline") or {}).get("top1")
-    accuracy_levels = [] if baseline is None else [Level(f"whole model {baseline:.2f} %", baseline)]
+    accuracy_levels = [] if baseline is None or not math.isfinite(baseline) else [Level(f"whole model {baseline:.2f} %", baseline)]
     charts = [
         line_chart(
             "Top-1 accuracy", [Series("top-1", column("top1"), "accent")], spans, levels=accuracy_levels, unit="%", skips_start=True
@@ -85,7 +89,7 @@ def _charts(report: Mapping[str, Any], spans: Sequence[Span]) -> list[Markup]:
             skips_start=True,
         ),
     ]
-    if any(record["keep_flops"] != 1 for record in history):
+    if any(record.get("keep_flops") not in (None, 1) for record in history):
         budget = config.get("keep_flops")
         levels = [] if budget is None else [Level(f"budget {100 * budget:g} %", 100 * budget)]
         kept = Series("kept", column("keep_flops", 100), "third")
@@ -99,8 +103,9 @@ def _while_searching(history: Sequence[Mapping[str, Any]]) -> list[float | None]
     """The controller's loss until it stops learning; afterwards its last value would only be repeated."""
     found: list[float | None] = []
     for index, record in enumerate(history):
-        is_new = index == 0 or record["controller_loss"] != history[index - 1]["controller_loss"]
-        found.append(record["controller_loss"] if is_new or record["phase"] == "search" else None)
+        loss = record.get("controller_loss")
+        is_new = index == 0 or loss != history[index - 1].get("controller_loss")
+        found.append(loss if is_new or record.get("phase") == "search" else None)
     return found
 
 
@@ -108,7 +113,9 @@ def _subtitle(report: Mapping[str, Any]) -> str:
     config = report["config"]
     budget = config.get("keep_flops") if config.get("keep_flops") is not None else config.get("keep_params")
     what = "FLOPs" if config.get("keep_flops") is not None else "parameters"
-    parts = [f"{len(report['history'])} epochs", in_minutes(report["seconds"]), f"seed {config.get('seed', '?')}"]
+    parts = [f"{len(report['history'])} epochs", f"seed {_short(config.get('seed', '?'))}"]
+    if report.get("seconds") is not None:
+        parts.insert(1, in_minutes(report["seconds"]))
     if budget is not None and budget < 1:
         parts.insert(0, f"asked to keep {100 * budget:g} % of the {what}")
     return ", ".join(parts)
@@ -116,12 +123,12 @@ def _subtitle(report: Mapping[str, Any]) -> str:
 
 def _shown(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Names and values as `config.yaml` has them."""
-
-    def shown(value: Any) -> str:
-        return str(value).lower() if isinstance(value, bool) else str(value)
-
     return [
-        (name, ", ".join(map(shown, value)) if isinstance(value, list) else shown(value))
+        (_short(name), _short(", ".join(map(_short, value))) if isinstance(value, list) else _short(value))
         for name, value in values.items()
         if value not in (None, [])
     ]
+
+
+def _short(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else in_one_line(value, 300)

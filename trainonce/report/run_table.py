@@ -9,14 +9,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from trainonce.plain_text import in_one_line
 from trainonce.report.figures import figures_of
+from trainonce.report.table import as_title
 
 
 def as_run_table(report: Mapping[str, Any]) -> RenderableType:
     """Before, after and change, and whether the small model says what the large one did."""
     config = report["config"]
-    title = f"{config.get('model', 'model')} on {config.get('data', 'data')}"
-    table = Table(title=title, title_justify="left")
+    table = Table(title=as_title(f"{config.get('model', 'model')} on {config.get('data', 'data')}"), title_justify="left")
     table.add_column("")
     for name in ("before", "after", "change"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -29,14 +30,23 @@ def verdict(report: Mapping[str, Any]) -> list[str]:
     """What holds about the run, in sentences."""
     lines = []
     agreement = report.get("agreement")
-    if agreement:
-        difference = agreement["largest_difference"]
-        lines.append(
-            f"cut = uncut: same class on {agreement['num_same']} of {agreement['num_samples']} validation samples, "
-            f"largest difference {f'{difference:.1e}' if difference else '0'}"
-        )
+    if agreement and agreement.get("num_samples") is not None:
+        difference = agreement.get("largest_difference")
+        lines.append(f"cut = uncut: {_counted(agreement)}, largest difference {f'{difference:.1e}' if difference else '0'}")
     if report.get("before") is None:
-        lines.append(f"the run is not finished: epoch {len(report['history'])} of {report['config'].get('epochs', '?')}")
+        lines.append(f"the run is not finished: epoch {len(report['history'])} of {in_one_line(report['config'].get('epochs', '?'), 20)}")
     if report.get("num_skipped"):
         lines.append(f"{report['num_skipped']} steps were skipped: their loss or gradients were not finite")
+    lines += [f"without {part}: {reason}" for part, reason in (report.get("missing") or {}).items()]
     return lines
+
+
+def _counted(agreement: Mapping[str, Any]) -> str:
+    """On how many samples, or parts of samples, both models say the same class, if they say classes."""
+    samples = f"{agreement['num_samples']} validation samples"
+    same, unit, compared = agreement.get("num_same"), agreement.get("unit", "samples"), agreement.get("num_compared")
+    if same is None or (unit != "samples" and compared is None):
+        return f"outputs compared on {samples}"
+    if unit == "samples":
+        return f"same class on {same} of {samples}"
+    return f"same class on {same} of {compared} {unit} of {samples}"

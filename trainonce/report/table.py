@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trainonce.channels import ChannelGroup, Partition, Role
+from trainonce.plain_text import in_one_line
 from trainonce.report.shares import Share, measure_shares
 
 _LONGEST_MODULE = 36
@@ -23,7 +24,7 @@ def as_table(partition: Partition, *, title: str | None = None, everything: bool
     Kept axes that nothing writes (a norm's own vectors, what the first layer reads) are only counted, unless `everything` is asked for.
     """
     shares = measure_shares(partition)
-    table = Table(title=title or partition.model, title_justify="left", pad_edge=False, expand=False)
+    table = Table(title=as_title(title or partition.model), title_justify="left", pad_edge=False, expand=False)
     table.add_column("group", overflow="fold", max_width=_LONGEST_MODULE)
     table.add_column("channels", justify="right", no_wrap=True)
     table.add_column("params", justify="right", no_wrap=True)
@@ -37,6 +38,11 @@ def as_table(partition: Partition, *, title: str | None = None, everything: bool
             hidden += 1
     left_out = [f"{hidden} kept axes without a writer are not shown; --all shows them"] if hidden else []
     return Group(table, *(Text(line) for line in [*summarise(partition), *left_out]))
+
+
+def as_title(text: object) -> Text:
+    """A title as it was written: in one line, and without rich's markup."""
+    return Text(in_one_line(text, 200), style="table.title")
 
 
 def summarise(partition: Partition) -> list[str]:

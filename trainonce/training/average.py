@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from trainonce.copies import follows_by_itself
 from trainonce.plan import Plan
 from trainonce.surgery import apply_plan
 from trainonce.training.buffers import copy_buffers
@@ -20,6 +21,7 @@ class Average:
         with torch.no_grad():
             # With gradients, the copy of a scripted module has parameters that are no leaves, whose flag is fixed.
             self.model = copy.deepcopy(model).eval().requires_grad_(False)
+        follows_by_itself(self.model)
         self._decay = decay
         self._num_updates = 0
 
@@ -34,6 +36,11 @@ class Average:
         for mine, theirs in zip(self.model.parameters(), model.parameters(), strict=True):
             mine.lerp_(theirs, 1 - decay)
         copy_buffers(model, self.model)
+
+    def release(self, model: nn.Module) -> None:
+        """Let those parameters be trained again that are trained in the model."""
+        for mine, theirs in zip(self.model.parameters(), model.parameters(), strict=True):
+            mine.requires_grad_(theirs.requires_grad)
 
     def cut(self, plan: Plan) -> None:
         """Take out what was taken out of the model. What the average still held of it is lost: the model has it at zero."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from trainonce.training.limits import BadSetting
 from trainonce.training.precision import Precision
 from trainonce.training.processes import Processes, moved
-from trainonce.training.samples import Samples
+from trainonce.training.samples import Samples, count_samples
 
 Loss = Callable[[Any, Any], Tensor]
 """From the model's output and the targets to the mean loss."""
@@ -45,14 +45,33 @@ class CrossEntropy:
 
 
 def logits_of(output: Any) -> Tensor:
-    """The classifier's scores in what a model returns: a tensor, a field `logits`, or the first of several."""
+    """The classifier's scores in what a model returns; BadSetting if there are none."""
+    found = find_logits(output)
+    if found is None:
+        raise BadSetting(f"the model returns a {type(output).__name__}, in which no scores of classes are found. Pass loss= that reads it.")
+    return found
+
+
+def find_logits(output: Any) -> Tensor | None:
+    """A tensor itself, a field or key `logits`, or the first of several."""
     if isinstance(output, Tensor):
         return output
-    if isinstance(getattr(output, "logits", None), Tensor):
-        return output.logits
-    if isinstance(output, tuple | list) and output and isinstance(output[0], Tensor):
-        return output[0]
-    raise BadSetting(f"the model returns a {type(output).__name__}, in which no scores of classes are found. Pass loss= that reads it.")
+    named = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    if isinstance(named, Tensor):
+        return named
+    return output[0] if isinstance(output, tuple | list) and output and isinstance(output[0], Tensor) else None
+
+
+def class_axis(scores: Tensor | None, targets: Any) -> int | None:
+    """The axis along which classes lie, if `targets` are class numbers of samples, pixels or tokens."""
+    if scores is None or not isinstance(targets, Tensor) or targets.dim() != scores.dim() - 1:
+        return None
+    if not scores.is_floating_point() or targets.is_floating_point() or targets.is_complex() or targets.dtype is torch.bool:
+        return None
+    for axis in (1, scores.dim() - 1):
+        if axis < scores.dim() and scores.shape[axis] > 1 and scores.shape[:axis] + scores.shape[axis + 1 :] == targets.shape:
+            return axis
+    return None
 
 
 @torch.no_grad()
@@ -79,12 +98,12 @@ def evaluate(
             with precision.autocast():
                 output = call(model, inputs)
                 value = loss(output, targets)
-            count = len(targets) if isinstance(targets, Tensor) else 1
-            counts_classes = counts_classes and isinstance(targets, Tensor) and targets.dim() == 1 and not targets.is_floating_point()
+            count = count_samples(inputs, targets) or 1
+            scores = find_logits(output)
+            counts_classes = counts_classes and class_axis(scores, targets) is not None and targets.dim() == 1  # type: ignore[union-attr]
             totals[0] += float(value) * count
             totals[3] += count
-            if counts_classes:
-                scores = logits_of(output)
+            if counts_classes and scores is not None:
                 counts_five = counts_five and scores.shape[1] > 5
                 best = scores.topk(min(5, scores.shape[1]), dim=1).indices.eq(targets.unsqueeze(1))  # type: ignore[union-attr]
                 totals[1] += float(best[:, :1].sum())
@@ -102,6 +121,6 @@ def evaluate(
 
 def call(model: nn.Module, inputs: Any) -> Any:
     """The model on a batch: a tensor, a tuple of positional inputs, or a dict of keyword inputs."""
-    if isinstance(inputs, dict):
+    if isinstance(inputs, Mapping):
         return model(**inputs)
     return model(*inputs) if isinstance(inputs, tuple | list) else model(inputs)

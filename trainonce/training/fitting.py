@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +14,26 @@ import torch
 from torch import Tensor, nn
 
 from trainonce.distributed import unwrapped_model
-from trainonce.report.live import Silence, View
+from trainonce.policies.policy import Policy
+from trainonce.pruner import ShortRun
+from trainonce.report.live import Silence, View, choose_view
+from trainonce.training.announcement import describe_data, few_updates_line, first_lines
+from trainonce.training.arguments import Optimizer, check_arguments, check_model, describe_config, make_optimizer, settle
+from trainonce.training.closing import make_report, write_page
 from trainonce.training.evaluation import CrossEntropy, Loss, Scores, call, evaluate, logits_of
+from trainonce.training.learning_rate import Rates
 from trainonce.training.limits import BadSetting
 from trainonce.training.mixing import Mixing
-from trainonce.training.optimizers import OPTIMIZERS
-from trainonce.training.outcome import Result, compare_models, describe_layers, keep_copy, one_sample
+from trainonce.training.outcome import Result, describe_model, keep_copy, one_sample
 from trainonce.training.precision import choose_precision
 from trainonce.training.processes import choose_device, joined, moved
 from trainonce.training.run_folder import describe_environment
-from trainonce.training.samples import Samples, split_data
+from trainonce.training.samples import Samples, Source, first_batch, split_data
 from trainonce.training.session import Session
-from trainonce.training.settings import Settings, as_plain, with_changes
+from trainonce.training.settings import Settings, check_budget, with_changes
 from trainonce.training.signals import StopFlag
-from trainonce.training.trainer import Surroundings, Trainer
+from trainonce.training.surroundings import Surroundings
+from trainonce.training.trainer import Trainer
 
 
 def fit(
@@ -40,97 +47,161 @@ def fit(
     resume: bool = False,
     settings: Settings | None = None,
     loss: Loss | None = None,
-    optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] | None = None,
+    optimizer: Optimizer | None = None,
+    policy: Policy | None = None,
     config: Mapping[str, Any] | None = None,
     view: View | None = None,
+    quiet: bool = False,
 ) -> Result:
     """Train `model` once on `data` and give a small model that keeps the budget.
 
-    `data` is a pair (training, validation); each a pair of tensors, a torch Dataset or a DataLoader. `settings` holds everything
-    else about the run, `keep_flops`, `keep_params` and `epochs` being short for its fields. With `out`, the run writes its
-    checkpoints, metrics and report there, and `resume` goes on where such a run was interrupted. The model is changed in place.
+    `data` is a pair (training, validation); each a pair of tensors, a torch Dataset or a DataLoader. `settings`
+    holds everything else about the run, `keep_flops`, `keep_params` and `epochs` being short for its fields; one
+    budget must be given, and `keep_flops=1` trains the whole model. An `optimizer` (a function of the parameters)
+    keeps its own learning rates, scaled by the schedule. With `out`, the run writes its checkpoints, metrics,
+    small model and report there, and `resume` goes on where such a run was interrupted. Progress is shown unless
+    `quiet`. The model is changed in place.
 
     Example: `small = trainonce.fit(model, (train, validation), keep_flops=0.45, epochs=100, out="runs/mine").model`.
     """
-    if not isinstance(model, nn.Module):
-        raise BadSetting(f"model must be an nn.Module, got {type(model).__name__}.")
+    check_model(model)
+    check_arguments(out=out, settings=settings, loss=loss, policy=policy, view=view, quiet=quiet)
     settings = with_changes(settings or Settings(), keep_flops=keep_flops, keep_params=keep_params, epochs=epochs)
+    check_budget(settings)
     train, validation = split_data(data)
-    model = unwrapped_model(model)
-    device = choose_device(settings.device)
-    precision = choose_precision(device, amp=settings.amp, amp_dtype=settings.amp_dtype)
-    layout = torch.channels_last if settings.channels_last else torch.contiguous_format
     with ExitStack() as stack:
-        stack.enter_context(_settings_of_torch(settings))
-        processes = stack.enter_context(joined(device))
+        where = _prepare_torch(stack, settings)
         stop = stack.enter_context(StopFlag())
-        where = Surroundings(device=device, precision=precision, processes=processes, layout=layout)
-        model = model.to(device=device, memory_format=layout).train()  # type: ignore[call-overload]
-        processes.agree_on_weights(model)
-        dense = keep_copy(model) if processes.is_first else None
-        make = optimizer or (lambda parameters: OPTIMIZERS[settings.opt](parameters, settings))
+        model = unwrapped_model(model).to(device=where.device, memory_format=where.layout).train()  # type: ignore[call-overload]
+        where.processes.agree_on_weights(model)
+        made = make_optimizer(optimizer, model, settings)
+        rates = Rates(made)
+        stack.callback(rates.put_back)
+        settings, notes = settle(settings, train, rates)
         session = Session(
             out=None if out is None else Path(out),
-            config=dict(config or as_plain(settings)),
-            environment=describe_environment(seed=settings.seed, world_size=processes.world_size, device=device),
-            view=view or Silence(),
-            processes=processes,
+            config=describe_config(settings, config, optimizer=optimizer, policy=policy),
+            data=data,
+            environment=describe_environment(seed=settings.seed, world_size=where.processes.world_size, device=where.device),
+            view=_choose_view(stack, view, model, is_shown=where.processes.is_first and not quiet),
+            processes=where.processes,
             stop=stop,
             has_scalars=settings.tensorboard,
         )
         stack.enter_context(session.opened(resume=resume))
-        with _warnings_told(session.warn):
-            trainer = _make_trainer(model, make(model.parameters()), train, settings, where, loss)
-        session.restore(trainer)
-        plain_loss = loss or CrossEntropy()
-        session.run(trainer, lambda: _scores(trainer, validation, where, plain_loss))
-        small = trainer.finish()
-        report = _report(session, trainer, small, dense, validation) if dense is not None else {}
-        session.finish(small, report)
-        return Result(model=small.eval(), history=tuple(session.history), report=report)
+        lines = describe_data(data, train, validation)
+        return _train_and_report(session, _Parts(model, made, train, validation, settings, where, loss, policy), lines, notes)
 
 
-def _make_trainer(
-    model: nn.Module, optimizer: torch.optim.Optimizer, train: Samples, settings: Settings, where: Surroundings, loss: Loss | None
-) -> Trainer:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Parts:
+    """What a run is made of, all of it checked."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    train: Source
+    validation: Source
+    settings: Settings
+    where: Surroundings
+    loss: Loss | None
+    policy: Policy | None
+
+
+def _train_and_report(session: Session, parts: _Parts, data: Sequence[str], notes: Sequence[str]) -> Result:
+    """Train, write the small model, then whatever can be said about it."""
+    where, validation = parts.where, parts.validation.samples
+    dense = _try_to_copy(parts.model, session) if where.processes.is_first else None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trainer = _make_trainer(parts)
+    before = describe_model(parts.model, one_sample(validation, where.device))
+    name = session.config.get("model", type(parts.model).__name__)
+    lines = first_lines(trainer, name=str(name), data=data, before=before, device=where.device)
+    few = few_updates_line(trainer)
+    session.begin(trainer, [*lines, *notes, *([few] if few else [])])
+    for warning in caught:
+        if not issubclass(warning.category, ShortRun):
+            session.warn(" ".join(str(warning.message).split()))
+    session.run(trainer, lambda: _scores(trainer, validation, where, parts.loss or CrossEntropy()))
+    small = trainer.finish()
+    session.keep(small)
+    report: dict[str, Any] = {}
+    if where.processes.is_first:
+        report = make_report(session, trainer, small, dense=dense, before=before, validation=validation)
+    session.finish(report)
+    if session.out is not None and where.processes.is_first:
+        write_page(session, session.out, report)
+    return Result(model=small.eval(), history=tuple(session.history), report=report)
+
+
+def _make_trainer(parts: _Parts) -> Trainer:
+    settings = parts.settings
     mixing = None
     if settings.mixup or settings.cutmix:
-        if loss is not None:
+        if parts.loss is not None:
             raise BadSetting("mixup and cutmix mix classes, which only the own loss of fit knows. Leave them out, or leave loss out.")
-        mixing = Mixing(settings.mixup, settings.cutmix, _count_classes(model, train, where))
-    inputs, _ = next(iter(train.batches([(torch.arange(2), 0)])))
+        mixing = Mixing(settings.mixup, settings.cutmix, _count_classes(parts.model, _example(parts, 1)))
     return Trainer(
-        model,
-        optimizer,
-        train=train,
-        example=moved(inputs, where.device, where.layout),
+        parts.model,
+        parts.optimizer,
+        train=parts.train.samples,
+        example=_example(parts, 2),
         settings=settings,
-        surroundings=where,
-        loss=loss or CrossEntropy(settings.smoothing),
+        surroundings=parts.where,
+        loss=parts.loss or CrossEntropy(settings.smoothing),
         mixing=mixing,
+        drawing=parts.train.drawing,
+        policy=parts.policy,
     )
 
 
-@contextmanager
-def _warnings_told(tell: Callable[[str], None]) -> Iterator[None]:
-    """What is warned of inside goes to the run's log and to whoever watches it."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield
-    for warning in caught:
-        tell(" ".join(str(warning.message).split()))
+def _example(parts: _Parts, count: int) -> Any:
+    """The first inputs as the model is called with them: a tensor, a tuple or a dict."""
+    inputs, _ = first_batch(parts.train.samples, count, "training")
+    inputs = moved(inputs, parts.where.device, parts.where.layout)
+    if isinstance(inputs, Mapping):
+        return dict(inputs)
+    return tuple(inputs) if isinstance(inputs, list) else inputs
 
 
-def _count_classes(model: nn.Module, train: Samples, where: Surroundings) -> int:
-    return _output_of(model, one_sample(train, where.device)).shape[1]
+def _try_to_copy(model: nn.Module, session: Session) -> nn.Module | None:
+    """The model as it is now, to compare with at the end; None, and a line, if it can't be copied."""
+    try:
+        return keep_copy(model)
+    except Exception as error:
+        # A module may refuse to be copied in any way; the run itself needs no copy.
+        session.warn(f"the model can't be copied ({type(error).__name__}): the report will compare it with nothing")
+        return None
+
+
+def _choose_view(stack: ExitStack, view: View | None, model: nn.Module, *, is_shown: bool) -> View:
+    """The view that was given, or one that lives as long as the run."""
+    if view is not None or not is_shown:
+        return view or Silence()
+    found = choose_view(type(model).__name__)
+    stack.callback(found.close)
+    return found
+
+
+def _prepare_torch(stack: ExitStack, settings: Settings) -> Surroundings:
+    """Device, format and processes, and torch's own settings for as long as the run lasts."""
+    device = choose_device(settings.device)
+    precision = choose_precision(device, amp=settings.amp, amp_dtype=settings.amp_dtype)
+    layout = torch.channels_last if settings.channels_last else torch.contiguous_format
+    stack.enter_context(_settings_of_torch(settings))
+    return Surroundings(device=device, precision=precision, processes=stack.enter_context(joined(device)), layout=layout)
 
 
 @torch.no_grad()
-def _output_of(model: nn.Module, example: Any) -> Tensor:
+def _count_classes(model: nn.Module, example: Any) -> int:
+    if not isinstance(example, Tensor) or example.dim() != 4:
+        raise BadSetting("mixup and cutmix mix images. Leave them out for inputs of another kind.")
     was_training = model.training
-    output = logits_of(call(model.eval(), example))
+    scores = logits_of(call(model.eval(), example))
     model.train(was_training)
-    return output
+    if scores.dim() != 2:
+        raise BadSetting(f"mixup and cutmix need one score per class, and the model gives {tuple(scores.shape)}. Leave them out.")
+    return scores.shape[1]
 
 
 def _scores(trainer: Trainer, validation: Samples, where: Surroundings, loss: Loss) -> Scores:
@@ -145,25 +216,6 @@ def _scores(trainer: Trainer, validation: Samples, where: Surroundings, loss: Lo
         processes=where.processes,
         layout=where.layout,
     )
-
-
-def _report(session: Session, trainer: Trainer, small: nn.Module, dense: nn.Module, validation: Samples) -> dict[str, Any]:
-    device = next(small.parameters()).device
-    facts = compare_models(small, dense, validation=validation, example=one_sample(validation, device), batch_size=trainer.order.batch_size)
-    last = session.history[-1]
-    facts["after"] |= {name: last[name] for name in ("top1", "top5", "validation_loss")}
-    return {
-        "version": 1,
-        **facts,
-        "layers": describe_layers(trainer.pruner, small),
-        "schedule": session.describe_schedule(trainer),
-        "num_skipped": trainer.num_skipped,
-        "controller_samples": len(trainer.controller_samples) if trainer.pruner is not None else 0,
-        "seconds": session.seconds,
-        "config": session.config,
-        "environment": session.environment,
-        "history": session.history,
-    }
 
 
 @contextmanager

@@ -6,6 +6,8 @@ import math
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
+LARGEST_WHOLE = 2**64
+
 
 class BadSetting(ValueError):
     """A setting outside its range, or two that contradict each other."""
@@ -50,7 +52,9 @@ class Limits:
             return self.kind is bool and isinstance(value, bool)
         if self.kind is str:
             return isinstance(value, str) and (not self.choices or value in self.choices)
-        if not isinstance(value, int if self.kind is int else int | float) or not math.isfinite(value):
+        if not isinstance(value, int if self.kind is int else int | float):
+            return False
+        if abs(value) > LARGEST_WHOLE if isinstance(value, int) else not math.isfinite(value):
             return False
         return not (
             (self.above is not None and value <= self.above)
@@ -58,6 +62,23 @@ class Limits:
             or (self.below is not None and value >= self.below)
             or (self.at_most is not None and value > self.at_most)
         )
+
+    def suggest(self, value: Any) -> str:
+        """` Did you mean 0.45?` for a share that was written as `45`, `45%` or `0,45`, and for a number given as a text."""
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            return ""
+        is_share = 1 in (self.at_most, self.below) and self.kind is float
+        if not is_share and (self.kind not in (int, float) or not isinstance(value, str)):
+            return ""
+        text = shorten(value).strip("'\" ").replace(",", ".")
+        try:
+            number = float(text.rstrip("% "))
+        except ValueError:
+            return ""
+        meant = number / 100 if is_share and (text.endswith("%") or number >= 2) else number
+        if self.kind is int and meant.is_integer():
+            meant = int(meant)
+        return f" Did you mean {meant:g}?" if self.allows(meant) else ""
 
 
 def setting(default: Any, help: str, kind: type, **limits: Any) -> Any:
@@ -83,10 +104,12 @@ def check_fields(settings: Any) -> None:
             continue
         right = isinstance(value, tuple) and all(limits.allows(item) for item in value) if limits.several else limits.allows(value)
         if not right:
-            raise BadSetting(f"{name} must be {limits.describe()}, got {shorten(value)}.")
+            raise BadSetting(f"{name} must be {limits.describe()}, got {shorten(value)}.{limits.suggest(value)}")
 
 
 def shorten(value: Any) -> str:
     """A value as an error shows it: in one line, and not longer than it helps."""
+    if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
+        return "a number of many digits"
     text = " ".join(repr(value).split())
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
 from trainonce.training.evaluation import call
@@ -45,6 +45,11 @@ def count_macs(model: nn.Module, example: Any) -> int | None:
         return None
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, on the CPU or on another device."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
+
+
 def count_parameters(model: nn.Module) -> int:
     """Elements of all parameters, shared ones counted once."""
     return sum(parameter.numel() for parameter in model.parameters())
@@ -61,21 +66,31 @@ def measure_latency(models: Mapping[str, nn.Module], example: Any, *, seconds: f
     """Milliseconds per call, the models in turns so that a busy machine slows all of them alike; takes about `seconds`."""
     modes = {name: model.training for name, model in models.items()}
     times: dict[str, list[float]] = {name: [] for name in models}
+    devices = {tensor.device for tensor in tree_leaves(example) if isinstance(tensor, torch.Tensor)}
     for model in models.values():
         model.eval()
         for _ in range(WARM_UP_CALLS):
             call(model, example)
+    _wait_for(devices)
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or min(map(len, times.values())) < 5:
         for name, model in models.items():
             start = time.perf_counter()
             call(model, example)
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
+            _wait_for(devices)
             times[name].append(1000 * (time.perf_counter() - start))
     for name, model in models.items():
         model.train(modes[name])
     return {name: summarise(found) for name, found in times.items()}
+
+
+def _wait_for(devices: Iterable[torch.device]) -> None:
+    """Return when the devices have done their work: a GPU answers before it has computed anything."""
+    for device in devices:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        elif device.type == "mps":
+            torch.mps.synchronize()
 
 
 def summarise(times: list[float]) -> Milliseconds:

@@ -16,6 +16,25 @@ _ORDER, _CONTROLLER, _LOOK = 1, 2, 3
 """What a number is drawn for, so that no two streams are the same."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawing:
+    """How an epoch is drawn that is no permutation: `num_draws` numbers, each as often as its weight says."""
+
+    weights: Tensor
+    """One per sample, none negative."""
+
+    num_draws: int
+    replacement: bool
+
+    def draw(self, generator: torch.Generator) -> Tensor:
+        """The numbers of one epoch."""
+        return torch.multinomial(self.weights, self.num_draws, self.replacement, generator=generator)
+
+    def among(self, samples: Tensor) -> Drawing:
+        """The same weights on a part of the samples, as many draws as it has."""
+        return Drawing(self.weights[samples], len(samples), replacement=True)
+
+
 @dataclass(slots=True)
 class Order:
     """Every epoch a new permutation of the samples, in batches; a rest smaller than a batch waits for another epoch."""
@@ -25,20 +44,29 @@ class Order:
 
     batch_size: int
     seed: int
+    drawing: Drawing | None = None
+    """Instead of a permutation."""
+
     _epoch: int = field(default=-1, repr=False)
     _shuffled: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long), repr=False)
 
     @property
     def steps_per_epoch(self) -> int:
         """Batches in an epoch; one if there are fewer samples than a batch takes."""
-        return max(1, len(self.samples) // self.batch_size)
+        return max(1, self.epoch_size // self.batch_size)
+
+    @property
+    def epoch_size(self) -> int:
+        """Samples that an epoch draws."""
+        return len(self.samples) if self.drawing is None else self.drawing.num_draws
 
     def batch(self, step: int) -> Tensor:
         """The samples of a step, counted from 0 through all epochs."""
         epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             generator = torch.Generator().manual_seed(mix(self.seed, _ORDER, epoch))
-            self._shuffled = self.samples[torch.randperm(len(self.samples), generator=generator)]
+            places = torch.randperm(len(self.samples), generator=generator) if self.drawing is None else self.drawing.draw(generator)
+            self._shuffled = self.samples[places]
             self._epoch = epoch
         return self._shuffled[position * self.batch_size : (position + 1) * self.batch_size]
 
@@ -47,8 +75,11 @@ class Order:
         return mix(self.seed, _LOOK, step // self.steps_per_epoch)
 
 
-def draw_controller_samples(num_samples: int, share: float, seed: int) -> Tensor:
-    """A share of all samples, at least two, in rising order: what the masks are searched on."""
+def draw_controller_samples(num_samples: int, share: float, seed: int, drawing: Drawing | None = None) -> Tensor:
+    """A share of the samples that may be drawn, at least two, rising: what the masks are searched on."""
+    if drawing is not None:
+        drawn = drawing.weights.nonzero().flatten()
+        return drawn[draw_controller_samples(len(drawn), share, seed)]
     generator = torch.Generator().manual_seed(mix(seed, _CONTROLLER))
     count = min(num_samples, max(2, round(share * num_samples)))
     return torch.randperm(num_samples, generator=generator)[:count].sort().values

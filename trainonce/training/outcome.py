@@ -14,11 +14,10 @@ from torch import nn
 from trainonce.artifact import save
 from trainonce.pruner import Pruner
 from trainonce.succession import joined
-from trainonce.surgery import plans_of
-from trainonce.training.measures import COUNTER, count_bytes, count_macs, count_parameters, measure_latency
+from trainonce.training.measures import count_bytes, count_macs, count_parameters, measure_latency
 from trainonce.training.processes import moved
-from trainonce.training.samples import Samples
-from trainonce.training.widening import compare, widen
+from trainonce.training.samples import Samples, first_batch
+from trainonce.training.widening import compare, plans_since, widen
 
 LATENCY_SECONDS = 2.0
 
@@ -34,7 +33,7 @@ class Result:
     """One record per epoch: loss, accuracy, learning rate, phase, what is kept."""
 
     report: Mapping[str, Any]
-    """Before and after, per layer, with configuration and versions; what `report.json` holds."""
+    """What `report.json` holds: before and after, per layer, configuration, versions; what is `missing`, and why."""
 
     def save(self, path: str) -> None:
         """Write the small model as `trainonce.save` does."""
@@ -46,26 +45,28 @@ def describe_model(model: nn.Module, example: Any) -> dict[str, Any]:
     return {"macs": count_macs(model, example), "parameters": count_parameters(model), "bytes": count_bytes(model)}
 
 
-def compare_models(small: nn.Module, dense: nn.Module, *, validation: Samples, example: Any, batch_size: int) -> dict[str, Any]:
-    """Cost of both models, their latency in turns, and whether they say the same on every validation sample.
+def measure_both(small: nn.Module, dense: nn.Module, example: Any) -> dict[str, Any]:
+    """Milliseconds of both models, measured in turns."""
+    return {
+        name: asdict(found) for name, found in measure_latency({"before": dense, "after": small}, example, seconds=LATENCY_SECONDS).items()
+    }
 
-    `dense` is the model as it was built; if anything was cut, it is filled with the small model's weights.
+
+def compare_both(small: nn.Module, dense: nn.Module, validation: Samples, *, batch_size: int) -> dict[str, Any] | None:
+    """Whether both models say the same on every validation sample; None if nothing was cut.
+
+    `dense` is the model as it was handed over; it is filled with the small model's weights.
     """
-    facts: dict[str, Any] = {"counter": COUNTER, "before": describe_model(dense, example), "after": describe_model(small, example)}
-    times = measure_latency({"before": dense, "after": small}, example, seconds=LATENCY_SECONDS)
-    for name, found in times.items():
-        facts[name]["latency_ms"] = asdict(found)
-    facts["agreement"] = None
-    if plans_of(small):
-        facts["agreement"] = asdict(compare(small, widen(small, dense), validation, batch_size=batch_size))
-    return facts
+    if not plans_since(dense, small):
+        return None
+    return asdict(compare(small, widen(small, dense), validation, batch_size=batch_size))
 
 
-def describe_layers(pruner: Pruner | None, small: nn.Module) -> list[dict[str, Any]]:
+def describe_layers(pruner: Pruner | None) -> list[dict[str, Any]]:
     """For each group of channels what stays of it, or why all of it does, in the model's order."""
     if pruner is None:
         return []
-    kept = reduce(joined, plans_of(small)).kept if plans_of(small) else {}
+    kept = reduce(joined, pruner.cuts).kept if pruner.cuts else {}
     reasons = pruner.kept_because
     return [
         {
@@ -83,7 +84,7 @@ def describe_layers(pruner: Pruner | None, small: nn.Module) -> list[dict[str, A
 
 def one_sample(samples: Samples, device: torch.device) -> Any:
     """The first sample, as a batch of one."""
-    inputs, _ = next(iter(samples.batches([(torch.arange(1), 0)])))
+    inputs, _ = first_batch(samples, 1, "validation")
     return moved(inputs, device)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -144,13 +145,15 @@ def _exchange_device() -> torch.device:
     return torch.device("cuda") if dist.get_backend() == "nccl" else torch.device("cpu")
 
 
-def moved(data: object, device: torch.device, layout: torch.memory_format = torch.contiguous_format) -> object:
+def moved(data: Any, device: torch.device, layout: torch.memory_format = torch.contiguous_format) -> Any:
     """Tensors, and tensors in tuples, lists and dicts, on the device; images in the memory layout."""
     if isinstance(data, Tensor):
         data = data.to(device, non_blocking=True)
         return data.contiguous(memory_format=layout) if data.dim() == 4 else data
     if isinstance(data, tuple | list):
-        return type(data)(moved(item, device, layout) for item in data)
-    if isinstance(data, dict):
+        items = [moved(item, device, layout) for item in data]
+        # A named tuple takes its items one by one.
+        return type(data)(*items) if hasattr(data, "_fields") else type(data)(items)
+    if isinstance(data, Mapping):
         return {key: moved(item, device, layout) for key, item in data.items()}
     return data

@@ -5,22 +5,36 @@ A full disk must not end a long run: it is told once, nothing half-written stays
 
 from __future__ import annotations
 
+import copy
 import errno
 import json
-import shutil
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
-from trainonce.artifact import save
+from trainonce.artifact import load, save
 from trainonce.checkpoint import NoRoom, save_checkpoint
-from trainonce.sealing import write_file
+from trainonce.identity.keeping import FILE as IDENTITY
+from trainonce.sealing import remove_whole, write_file
 from trainonce.training import run_folder
 from trainonce.training.scalars import FOLDER, Scalars
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+CONTROLLER_SAMPLES = "controller_samples.json"
+WRITTEN_FIRST = (
+    run_folder.CONFIG,
+    run_folder.STARTED,
+    run_folder.ENVIRONMENT,
+    run_folder.LOG,
+    run_folder.METRICS,
+    run_folder.SUMMARY,
+    CONTROLLER_SAMPLES,
+    IDENTITY,
+)
 
 
 class Records:
@@ -39,7 +53,7 @@ class Records:
         """Write what is known at the start; refused if even that finds no room."""
         with run_folder.room_in(self.folder):
             run_folder.write_history(self.folder, history)
-            write_file(self.folder / "controller_samples.json", json.dumps(controller_samples) + "\n")
+            write_file(self.folder / CONTROLLER_SAMPLES, json.dumps(controller_samples) + "\n")
 
     def add(self, history: Sequence[Mapping[str, Any]]) -> None:
         """Write the last of these records, and those before it that found no room."""
@@ -66,15 +80,27 @@ class Records:
             self._tell(f"there is room again: step {step} is saved")
         return True
 
-    def finish(self, small: nn.Module, report: Mapping[str, Any]) -> None:
-        """Write the small model and, as the last of all, the report, which says that the run is finished."""
+    def keep(self, small: nn.Module, history: Sequence[Mapping[str, Any]]) -> None:
+        """Write the small model, before anything is said about it; refused if it finds no room."""
         with run_folder.room_in(self.folder):
             if self._is_behind:
-                run_folder.write_history(self.folder, report["history"])
-            shutil.rmtree(self.folder / run_folder.SMALL, ignore_errors=True)
-            save(small, self.folder / run_folder.SMALL)
+                run_folder.write_history(self.folder, history)
+            place = self.folder / run_folder.SMALL
+            if not _holds(place, small):
+                if os.path.lexists(place):
+                    remove_whole(place)
+                save(small, place)
+        self._add_scalars(history)
+
+    def finish(self, report: Mapping[str, Any]) -> None:
+        """Write the report, which says that the run is finished."""
+        with run_folder.room_in(self.folder):
             write_file(self.folder / run_folder.REPORT, json.dumps(report) + "\n")
-        self._add_scalars(report["history"])
+
+    def forget(self) -> None:
+        """Take back what `begin` and the start have written: this run could not begin."""
+        for name in WRITTEN_FIRST:
+            (self.folder / name).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close what is open."""
@@ -99,3 +125,15 @@ class Records:
         if not self._is_full:
             self._is_full = True
             self._tell(f"{line} Training goes on and tries again at the next save.")
+
+
+def _holds(place: Path, small: nn.Module) -> bool:
+    """Whether a run that was killed later has left this very model there."""
+    if not place.is_dir():
+        return False
+    try:
+        found = load(place, into=copy.deepcopy(small)).state_dict()
+    except Exception:
+        # Whatever is wrong with it or with copying the model: it is written anew.
+        return False
+    return all(torch.equal(found[name], tensor) for name, tensor in small.state_dict().items() if isinstance(tensor, torch.Tensor))

@@ -6,13 +6,12 @@ One process at a time may write there. A run that ended before it was finished i
 from __future__ import annotations
 
 import csv
-import fcntl
+import hashlib
+import importlib.metadata
 import io
 import json
 import logging
-import os
 import platform
-import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -21,21 +20,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
-from trainonce.sealing import is_draft, remove_drafts, write_file
+import trainonce
+from trainonce.checkpoint import recover
+from trainonce.model_names import how_to_resume
+from trainonce.plain_text import shown, shown_path
+from trainonce.sealing import is_draft, is_link, open_own, refuse_links, remove_drafts, write_file
+from trainonce.training.config_file import read_yaml, to_yaml
 from trainonce.training.limits import BadSetting, shorten
+from trainonce.training.occupancy import LOCK, occupied
 
 CONFIG, METRICS, SUMMARY, ENVIRONMENT, LOG, REPORT = "config.yaml", "metrics.jsonl", "summary.csv", "env.json", "log.txt", "report.json"
-CHECKPOINTS, SMALL, PAGE, LOCK = "checkpoints", "small", "report.html", ".lock"
+CHECKPOINTS, SMALL, PAGE, STARTED = "checkpoints", "small", "report.html", "started.yaml"
 COLUMNS = ("epoch", "step", "loss", "validation_loss", "top1", "top5", "lr", "phase", "keep_flops", "controller_loss", "seconds")
 
 log = logging.getLogger("trainonce")
-_occupied_here: set[Path] = set()
-
-
-class FolderInUse(ValueError):
-    """A folder that another run writes to."""
 
 
 class Stage(Enum):
@@ -48,23 +47,31 @@ class Stage(Enum):
 
 def stage_of(folder: Path) -> Stage:
     """How far the run in a folder is; BadSetting if the folder holds something else."""
-    if not folder.exists() or (folder.is_dir() and all(entry.name == LOCK or is_draft(entry) for entry in folder.iterdir())):
+    if not folder.exists() or (folder.is_dir() and all(_is_left_over(entry) for entry in folder.iterdir())):
         return Stage.NEW
     if not (folder / CONFIG).is_file():
-        raise BadSetting(f"out is {folder}, which exists and holds no run. Choose another, or empty it.")
+        raise BadSetting(f"out is {shown_path(folder)}, which exists and holds no run. Choose another, or empty it.")
     return Stage.FINISHED if (folder / REPORT).is_file() else Stage.UNFINISHED
+
+
+def _is_left_over(entry: Path) -> bool:
+    """Whether it is all that a run leaves which was killed before it began."""
+    return is_draft(entry) or (entry.name == LOCK and entry.is_file() and not is_link(entry))
 
 
 def check_start(folder: Path, *, resume: bool) -> Stage:
     """How far the run in a folder is; BadSetting if it is finished, or left behind and not to be resumed."""
     stage = stage_of(folder)
     if stage is Stage.FINISHED:
-        raise BadSetting(f"the run in {folder} is finished. Look at it with trainonce report {folder}, or choose another out.")
+        raise BadSetting(
+            f"the run in {shown_path(folder)} is finished. Look at it with trainonce report {shown_path(folder)}, or choose another out."
+        )
     if stage is Stage.UNFINISHED and not resume:
         # Someone else's run in progress is told apart from one that was left behind.
         with occupied(folder):
             raise BadSetting(
-                f"{folder} holds a run that is not finished. Go on with trainonce train --resume {folder}, or choose another out."
+                f"{shown_path(folder)} holds a run that is not finished. "
+                f"Go on with {how_to_resume(folder, read_config(folder))}, or choose another out."
             )
     return stage
 
@@ -74,58 +81,53 @@ def read_config(folder: Path) -> dict[str, Any]:
     return read_yaml(folder / CONFIG)
 
 
-def read_yaml(file: Path) -> dict[str, Any]:
-    """A YAML file of names and values; tags that would build objects are refused."""
-    try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadSetting(f"can't read {file} ({error.strerror}). Give a file of settings, such as the config.yaml of a run.") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise BadSetting(f"{file} is no plain YAML ({' '.join(str(error).split())[:160]}). Mend it, or leave it out.") from None
-    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
-        raise BadSetting(f"{file} holds no names with values. Write one setting per line, such as lr: 0.1.")
+def read_unchanged_config(folder: Path, *, may_differ: frozenset[str]) -> dict[str, Any]:
+    """The configuration of the run in a folder.
+
+    BadSetting if config.yaml is no longer the one that the run was started with.
+    """
+    found, before = read_config(folder), _read_started(folder)
+    if before is None:
+        return found
+    for name in [*before, *found]:
+        if name not in may_differ and (name in found, found.get(name)) != (name in before, before.get(name)):
+            raise BadSetting(
+                f"{shown(name)} is {_worded(found, name)} in {shown_path(folder / CONFIG)}, and the run was started with "
+                f"{_worded(before, name)}. Change it back, or start a new run: trainonce train --config FILE --out FOLDER."
+            )
     return found
 
 
 def check_same(folder: Path, config: Mapping[str, Any], *, may_differ: frozenset[str]) -> None:
     """Raise BadSetting if the run in a folder was started with other settings."""
-    before = read_config(folder)
+    before = read_unchanged_config(folder, may_differ=may_differ)
     for name in [*config, *before]:
         if name not in may_differ and before.get(name) != config.get(name):
             raise BadSetting(
-                f"{name} is {shorten(config.get(name))}, and the run in {folder} was started with {shorten(before.get(name))}. "
-                f"Go on with trainonce train --resume {folder}, or choose another out."
+                f"{name} is {shorten(config.get(name))}, and the run in {shown_path(folder)} was started with "
+                f"{shorten(before.get(name))}. Go on with {how_to_resume(folder, before)}, or choose another out."
             )
 
 
-@contextmanager
-def occupied(folder: Path) -> Iterator[None]:
-    """The folder for this process alone; a lock that a killed process has left is no hindrance."""
-    folder.mkdir(parents=True, exist_ok=True)
-    key = folder.resolve()
-    stream = (folder / LOCK).open("a+", encoding="utf-8")
-    try:
-        try:
-            if key in _occupied_here:
-                raise BlockingIOError
-            # A record lock is not inherited by reading processes, and is gone when its process is.
-            fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            stream.seek(0)
-            who = stream.read().strip() or "another process"
-            raise FolderInUse(f"{folder} is in use by {who}. Wait for it, stop it, or choose another out.") from None
-        _occupied_here.add(key)
-        stream.truncate(0)
-        stream.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
-        stream.flush()
-        try:
-            yield
-        finally:
-            _occupied_here.discard(key)
-            # The file stays: without it, two processes could hold locks on two files of this name.
-            stream.truncate(0)
-    finally:
-        stream.close()
+def _worded(values: Mapping[str, Any], name: str) -> str:
+    return shorten(values[name]) if name in values else "missing"
+
+
+def _started_text(text: str) -> str:
+    """What a run was started with, under the sum of it: nobody edits both by mistake."""
+    return f"# sha256 {hashlib.sha256(text.encode()).hexdigest()}: a copy of {CONFIG}, to compare with on resume\n{text}"
+
+
+def _read_started(folder: Path) -> dict[str, Any] | None:
+    """What the run in a folder was started with; None for a run that has no such copy."""
+    file = folder / STARTED
+    if not file.is_file():
+        return None
+    found = read_yaml(file)
+    text = file.read_text(encoding="utf-8")
+    if text != _started_text(text.partition("\n")[2]):
+        raise BadSetting(f"{shown_path(file)} was changed: its sha256 differs. Restore it from a copy, or start a new run.")
+    return found
 
 
 @contextmanager
@@ -134,11 +136,14 @@ def room_in(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BadSetting(f"can't write into {folder} ({' '.join(str(error).split())}). Make room there, and allow writing.") from None
+        raise BadSetting(f"can't write into {shown_path(folder)} ({shown(error, most=300)}). Make room there, and allow writing.") from None
 
 
 class _PatientFile(logging.FileHandler):
     """A log that a full disk makes shorter, and that says nothing about it: the run itself does."""
+
+    def _open(self) -> Any:
+        return open_own(Path(self.baseFilename), "a")
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Leave the line out."""
@@ -167,22 +172,28 @@ def logged(folder: Path) -> Iterator[None]:
 
 
 def clear(folder: Path) -> None:
-    """Remove what a killed run has left half-written; only for the process that has the folder."""
+    """Bring what a killed run has left in order.
+
+    Complete checkpoints get their names, what is half-written goes.
+
+    Only for the process that has the folder. Refused with LinkError if anything that a run writes to is a
+    link.
+    """
+    for name in (CONFIG, METRICS, SUMMARY, ENVIRONMENT, LOG, REPORT, PAGE, STARTED, CHECKPOINTS, SMALL):
+        refuse_links(folder / name, within=folder)
+    for path in recover(folder / CHECKPOINTS):
+        log.warning("%s was saved, but a kill came before it got its name; it is used.", shown_path(path))
     for place in (folder, folder / CHECKPOINTS, folder / SMALL):
-        remove_drafts(place)
+        remove_drafts(place, within=folder)
 
 
 def write_start(folder: Path, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
-    """What a run is and where it began; the configuration is the file that `trainonce train --config` takes."""
-    for name, content in ((CONFIG, to_yaml(config)), (ENVIRONMENT, json.dumps(environment, indent=2) + "\n")):
-        # A run that was killed in between has the one and not the other; a run that goes on keeps both.
+    """What is known when a run begins."""
+    text = to_yaml(config)
+    for name, content in ((CONFIG, text), (ENVIRONMENT, json.dumps(environment, indent=2) + "\n"), (STARTED, _started_text(text))):
+        # A run that was killed in between has the one and not the other; a run that goes on keeps all.
         if not (folder / name).is_file():
             write_file(folder / name, content)
-
-
-def to_yaml(config: Mapping[str, Any]) -> str:
-    """A configuration as text, in its order."""
-    return yaml.safe_dump(dict(config), sort_keys=False, default_flow_style=None, width=120)
 
 
 def write_history(folder: Path, history: Sequence[Mapping[str, Any]]) -> None:
@@ -193,9 +204,9 @@ def write_history(folder: Path, history: Sequence[Mapping[str, Any]]) -> None:
 
 def append_record(folder: Path, record: Mapping[str, Any]) -> None:
     """One more line for programs, and one for spreadsheets."""
-    with (folder / METRICS).open("a", encoding="utf-8") as stream:
+    with open_own(folder / METRICS, "a") as stream:
         stream.write(json.dumps(record) + "\n")
-    with (folder / SUMMARY).open("a", encoding="utf-8") as stream:
+    with open_own(folder / SUMMARY, "a") as stream:
         stream.write(_rows([record]))
 
 
@@ -203,7 +214,9 @@ def describe_environment(*, seed: int, world_size: int, device: torch.device) ->
     """Versions and hardware: what another bit may come from."""
     return {
         "python": platform.python_version(),
+        "trainonce": trainonce.__version__,
         "torch": torch.__version__,
+        **_installed("torchvision", "timm", "transformers", "safetensors"),
         "platform": platform.platform(),
         "cpu": _cpu_name(),
         "threads": torch.get_num_threads(),
@@ -212,6 +225,15 @@ def describe_environment(*, seed: int, world_size: int, device: torch.device) ->
         "seed": seed,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
+
+
+def _installed(*names: str) -> dict[str, str]:
+    """The versions of those packages that are there."""
+    found = {}
+    for name in names:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def _cpu_name() -> str:

@@ -8,11 +8,14 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate, get_worker_info
 
 from trainonce.noise import seed_everything
 from trainonce.reading import read_batches
 from trainonce.training.limits import BadSetting
+from trainonce.training.loaders import read_loader
+from trainonce.training.order import Drawing
 
 Draw = tuple[Tensor, int]
 """Sample numbers, and a seed for what is random about them."""
@@ -33,18 +36,18 @@ class Samples(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorSamples:
-    """Inputs and targets that are tensors, in memory."""
+    """Inputs and targets in memory: tensors, or tuples and dicts of tensors."""
 
-    inputs: Tensor
-    targets: Tensor
+    inputs: Any
+    targets: Any
 
     def __len__(self) -> int:
-        return len(self.inputs)
+        return len(_tensors_in(self.inputs)[0])
 
-    def batches(self, draws: Iterable[Draw]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Rows of both tensors."""
+    def batches(self, draws: Iterable[Draw]) -> Iterator[tuple[Any, Any]]:
+        """Rows of all tensors."""
         for samples, _ in draws:
-            yield self.inputs[samples], self.targets[samples]
+            yield tree_map(lambda tensor: tensor[samples], (self.inputs, self.targets))  # noqa: B023 - called at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +57,8 @@ class DatasetSamples:
     dataset: Dataset[Any]
     collate: Callable[[list[Any]], Any]
     num_workers: int
+    start_worker: Callable[[int], Any] | None = None
+    """Called once in each reading process, with its number."""
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]
@@ -68,11 +73,16 @@ class _Drawing(Dataset[Any]):
 
     def __init__(self, samples: DatasetSamples) -> None:
         self.samples = samples
+        self._has_started = False
 
     def __getitem__(self, draw: Any) -> Any:
         numbers, seed = draw
         seed ^= int(numbers[0])
-        if get_worker_info() is not None:
+        worker = get_worker_info()
+        if worker is not None:
+            if self.samples.start_worker is not None and not self._has_started:
+                self.samples.start_worker(worker.id)
+            self._has_started = True
             # Which process reads a batch is chance; here the streams belong to the batch, and to nobody else.
             seed_everything(seed)
         with torch.random.fork_rng(devices=[]):
@@ -80,39 +90,105 @@ class _Drawing(Dataset[Any]):
             return self.samples.collate([self.samples.dataset[number] for number in numbers.tolist()])
 
 
-def as_samples(data: Any, what: str) -> Samples:
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """Samples, and what was said about how to visit them."""
+
+    samples: Samples
+    drawing: Drawing | None = None
+    """Instead of all of them once in an epoch."""
+
+    batch_size: int | None = None
+    """Of the loader that they come from."""
+
+
+def as_source(data: Any, what: str) -> Source:
     """Samples from a pair of tensors, a data set, a loader or what is samples already; `what` names it in an error."""
     if isinstance(data, DataLoader):
-        return _from_dataset(data.dataset, data.collate_fn, data.num_workers, what)
+        _check_length(data.dataset, what)
+        visit = read_loader(data, what)
+        samples = _from_dataset(visit.dataset, data.collate_fn, data.num_workers, what, start_worker=data.worker_init_fn)
+        return Source(samples, visit.drawing, visit.batch_size)
     if isinstance(data, Dataset):
-        return _from_dataset(data, default_collate, 0, what)
+        return Source(_from_dataset(data, default_collate, 0, what))
     if isinstance(data, Samples):
-        return data
-    if isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
-        inputs, targets = data
-        if len(inputs) != len(targets):
-            raise BadSetting(f"the {what} data has {len(inputs)} inputs and {len(targets)} targets. Give one target for each input.")
-        return _not_empty(TensorSamples(inputs, targets), what)
+        return Source(data)
+    if isinstance(data, tuple | list) and len(data) == 2 and all(_tensors_in(part) for part in data):
+        return Source(_from_tensors(data[0], data[1], what))
     raise BadSetting(f"the {what} data is a {type(data).__name__}. Give a pair of tensors, a torch Dataset or a DataLoader.")
 
 
-def split_data(data: Any) -> tuple[Samples, Samples]:
+def as_samples(data: Any, what: str) -> Samples:
+    """The samples alone."""
+    return as_source(data, what).samples
+
+
+def split_data(data: Any) -> tuple[Source, Source]:
     """Training and validation samples of what `fit` was given: an object with both, or a pair."""
     if hasattr(data, "train") and hasattr(data, "validation"):
-        return as_samples(data.train, "training"), as_samples(data.validation, "validation")
-    if isinstance(data, tuple | list) and len(data) == 2:
-        return as_samples(data[0], "training"), as_samples(data[1], "validation")
-    raise BadSetting(f"data must be a pair (training, validation), got {type(data).__name__}. Each is a Dataset, a loader or two tensors.")
+        return as_source(data.train, "training"), as_source(data.validation, "validation")
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        raise BadSetting(
+            f"data must be a pair (training, validation), got {type(data).__name__}. Each is a Dataset, a DataLoader or two tensors."
+        )
+    if all(isinstance(part, Tensor) for part in data):
+        raise BadSetting("data is two tensors. Give two pairs: ((inputs, targets), (validation inputs, validation targets)).")
+    return as_source(data[0], "training"), as_source(data[1], "validation")
 
 
-def _from_dataset(dataset: Any, collate: Callable[[list[Any]], Any], num_workers: int, what: str) -> Samples:
+def first_batch(samples: Samples, count: int, what: str) -> tuple[Any, Any]:
+    """The first samples as a batch; BadSetting if batches are no pairs of inputs and targets."""
+    batch = next(iter(samples.batches([(torch.arange(count), 0)])))
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        found = f"{len(batch)} parts" if isinstance(batch, tuple | list) else f"a {type(batch).__name__}"
+        raise BadSetting(f"a batch of the {what} data is {found}. Give pairs (inputs, targets); several inputs go into a tuple or a dict.")
+    return batch[0], batch[1]
+
+
+def count_samples(inputs: Any, targets: Any) -> int | None:
+    """How many samples a batch has; None if that can't be seen."""
+    for part in (targets, inputs):
+        if isinstance(part, Tensor):
+            return len(part) if part.dim() else 1
+    if isinstance(targets, tuple | list) and not all(isinstance(item, Tensor) for item in targets):
+        # Dicts or texts, one for each sample.
+        return len(targets)
+    tensors = [leaf for leaf in tree_leaves((inputs, targets)) if isinstance(leaf, Tensor) and leaf.dim()]
+    return len(tensors[0]) if tensors else None
+
+
+def _from_tensors(inputs: Any, targets: Any, what: str) -> Samples:
+    lengths = [[len(tensor) if tensor.dim() else 1 for tensor in _tensors_in(part)] for part in (inputs, targets)]
+    if len({*lengths[0], *lengths[1]}) > 1:
+        raise BadSetting(f"the {what} data has {lengths[0][0]} inputs and {lengths[1][0]} targets. Give one target for each input.")
+    return _not_empty(TensorSamples(inputs, targets), what)
+
+
+def _tensors_in(part: Any) -> list[Tensor]:
+    """The tensors of a tree; none if anything else is in it."""
+    leaves = tree_leaves(part)
+    return leaves if all(isinstance(leaf, Tensor) for leaf in leaves) else []
+
+
+def _check_length(dataset: Any, what: str) -> None:
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise BadSetting(
             f"the {what} data has no length, so no run could go on at the right sample. Give a Dataset with __len__ and __getitem__."
         )
+
+
+def _from_dataset(
+    dataset: Any,
+    collate: Callable[[list[Any]], Any],
+    num_workers: int,
+    what: str,
+    *,
+    start_worker: Callable[[int], Any] | None = None,
+) -> Samples:
+    _check_length(dataset, what)
     if type(dataset) is TensorDataset and len(dataset.tensors) == 2 and collate is default_collate:
         return _not_empty(TensorSamples(*dataset.tensors), what)
-    return _not_empty(DatasetSamples(dataset, collate, num_workers), what)
+    return _not_empty(DatasetSamples(dataset, collate, num_workers, start_worker), what)
 
 
 def _not_empty(samples: Samples, what: str) -> Samples:

@@ -15,6 +15,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from trainonce.sealing import refuse_links
 from trainonce.training.limits import BadSetting
 
 FOLDER = "tensorboard"
@@ -32,6 +33,7 @@ def check_place(out: Path | None) -> None:
     """Raise BadSetting if the run has no folder."""
     if out is None:
         raise BadSetting("tensorboard needs a folder to write to. Give out, or leave the setting out.")
+    refuse_links(out / FOLDER, within=out)
 
 
 class Scalars:
@@ -51,11 +53,12 @@ class Scalars:
 
     def _open(self) -> FileIO:
         messages = importlib.import_module(f"{MESSAGES}.event_pb2")
+        refuse_links(self._folder, within=self._folder.parent)
         self._folder.mkdir(exist_ok=True)
         number = sum(1 for _ in self._folder.iterdir())
         # TensorBoard reads files in the order of their names.
         path = self._folder / f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{number:06d}"
-        file = FileIO(path, "w")
+        file = FileIO(path, "x")
         version = messages.Event(wall_time=time.time(), file_version="brain.Event:2")
         # A session that starts at step 0 hides every event that was read before it.
         start = messages.Event(wall_time=time.time(), step=0, session_log=messages.SessionLog(status=messages.SessionLog.START))

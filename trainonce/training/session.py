@@ -5,24 +5,26 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from trainonce import cost
-from trainonce.checkpoint import find_newest
-from trainonce.checkpoint.folder import read_checkpoint
-from trainonce.checkpoint.rotation import checkpoint_path
+from trainonce.identity.describing import describe
+from trainonce.identity.keeping import check_resumed, keep_identity
+from trainonce.model_names import how_to_resume
 from trainonce.reading import ReaderLost
 from trainonce.report.live import Moment, View, warnings_shown
 from trainonce.training import run_folder
+from trainonce.training.continuity import changed_environment, check_config, check_saveable
 from trainonce.training.evaluation import Scores
 from trainonce.training.limits import BadSetting
+from trainonce.training.moments import moment_of, record_of
 from trainonce.training.processes import Processes
 from trainonce.training.records import Records
+from trainonce.training.restoring import restore_trainer
 from trainonce.training.scalars import Scalars, check_installed, check_place
 from trainonce.training.settings import RESUMABLE
 from trainonce.training.signals import Interrupted, StopFlag
@@ -41,6 +43,7 @@ class Session:
         *,
         out: Path | None,
         config: dict[str, Any],
+        data: Any,
         environment: dict[str, Any],
         view: View,
         processes: Processes,
@@ -49,6 +52,7 @@ class Session:
     ) -> None:
         self.out = out
         self.config = config
+        self.data = data
         self.environment = environment
         self.history: list[dict[str, Any]] = []
         self.seconds = 0.0
@@ -60,6 +64,9 @@ class Session:
         self._steps_per_second = 0.0
         self._last_view = self._last_save = self._last_step = time.monotonic()
         self._cut_at: int | None = None
+        self._is_new, self._is_checked = True, False
+        self._identity: dict[str, Any] = {}
+        self._open_parts = ExitStack()
         if has_scalars:
             # On every process: none may wait for one that has ended.
             check_installed()
@@ -72,40 +79,32 @@ class Session:
     def opened(self, *, resume: bool) -> Iterator[None]:
         """The run's folder, for this run alone; refused if it holds another run, or one that `resume` was not asked for."""
         with ExitStack() as stack:
+            self._open_parts = stack
             if self._processes.is_first:
                 stack.enter_context(warnings_shown(self._view))
             if self._records is not None:
                 stack.callback(self._records.close)
-            refusal: Exception | None = None
-            if self.out is not None and self._processes.is_first:
-                try:
-                    with run_folder.room_in(self.out):
-                        self._open(self.out, resume, stack)
-                except ValueError as error:
-                    refusal = error
-            (is_refused,) = self._processes.any_true([refusal is not None])
-            if refusal is not None:
-                raise refusal
-            if is_refused:
-                raise BadSetting("the first process could not start; it says why.")
+            self._on_first(lambda: self._open(resume))
             yield
 
-    def restore(self, trainer: Trainer) -> None:
-        """Bring the trainer to where the run was left, if it was."""
+    def begin(self, trainer: Trainer, lines: Sequence[str]) -> None:
+        """Write down what the run is, say its first lines, and bring the trainer to where it was left."""
+        if self.out is not None:
+            check_saveable(trainer)
+        self._on_first(self._write_start)
+        for line in lines:
+            self._tell(line)
+        self._restore(trainer)
+
+    def _restore(self, trainer: Trainer) -> None:
         if self.out is None:
             return
-        found, root = None, self.out / run_folder.CHECKPOINTS
-        if self._processes.is_first:
-            found = find_newest(root)
-            if found is not None and found.refused:
-                self.warn(f"a checkpoint was refused, step {found.step} is used instead: {found.refused[0]}")
-        step = self._processes.from_first(-1 if found is None else found.step)
-        if step >= 0:
-            state = found.state if found is not None else read_checkpoint(checkpoint_path(root, step))
-            trainer.load_state_dict(state["trainer"])
+        root = self.out / run_folder.CHECKPOINTS
+        state = restore_trainer(root, trainer, self._processes, warn=self.warn, is_new=self._is_new)
+        if state is not None:
             self.history, self.seconds, self._cut_at = state["history"], state["seconds"], state["cut_at"]
             self._loss_sum, self._loss_count = state["loss"]
-            self._tell(f"going on at step {step} of {trainer.total_steps}")
+            self._tell(f"going on at step {trainer.step} of {trainer.total_steps}")
         if self._records is not None:
             self._records.begin(self.history, trainer.controller_samples.tolist() if trainer.pruner is not None else [])
 
@@ -116,6 +115,10 @@ class Session:
         except ReaderLost as error:
             # Batches are fetched between steps, so the trainer is whole.
             raise ReaderLost(f"{error} {self._save_and_say_how_to_go_on(trainer)}") from None
+        except Exception:
+            if trainer.step == 0 or not self._is_checked:
+                self._forget()
+            raise
 
     def _run(self, trainer: Trainer, score: Callable[[], Scores]) -> None:
         per_epoch = trainer.order.steps_per_epoch
@@ -127,17 +130,29 @@ class Session:
                 return
             for batch in trainer.epoch_batches():
                 news = trainer.run_step(batch, stop=self._stop.is_set)
+                if not self._is_checked and not news.was_skipped:
+                    # Only now has the optimizer state of its own.
+                    self._check_saveable(trainer)
                 self._note(trainer, news)
                 if news.must_stop:
                     self._interrupt(trainer)
                 if time.monotonic() - self._last_save >= 60 * trainer.settings.save_minutes:
                     self._save(trainer)
 
-    def finish(self, small: nn.Module, report: dict[str, Any]) -> None:
-        """Write the small model and the report."""
+    def keep(self, small: nn.Module) -> None:
+        """Write the small model; from here on the run has its result, whatever else fails."""
+        self._on_first(lambda: None if self._records is None else self._records.keep(small, self.history))
+
+    def finish(self, report: dict[str, Any]) -> None:
+        """Write the report; a disk that takes no more is told, and `resume` writes it later."""
         if self._records is not None:
-            self._records.finish(small, report)
-            self._tell(f"finished after {self.seconds:.0f} s")
+            try:
+                self._records.finish(report)
+                self._tell(f"finished after {self.seconds:.0f} s")
+            except Exception as error:
+                # The small model is safe: nothing that is only said about it may end the run.
+                words = " ".join(str(error).split()) or type(error).__name__
+                self.warn(f"no report: {words} The small model is in {self._records.folder / run_folder.SMALL}; resume writes the report.")
         self._processes.wait()
 
     def warn(self, line: str) -> None:
@@ -153,14 +168,55 @@ class Session:
             phases["small"] = self._cut_at
         return {"steps_per_epoch": trainer.order.steps_per_epoch, "total_steps": trainer.total_steps, "phases": phases}
 
-    def _open(self, out: Path, resume: bool, stack: ExitStack) -> None:
-        stage = run_folder.check_start(out, resume=resume)
-        stack.enter_context(run_folder.occupied(out))
-        if stage is run_folder.Stage.UNFINISHED:
-            run_folder.check_same(out, self.config, may_differ=MAY_DIFFER)
-        run_folder.clear(out)
-        run_folder.write_start(out, self.config, self.environment)
-        stack.enter_context(run_folder.logged(out))
+    def _on_first(self, action: Callable[[], None]) -> None:
+        """Do it on the first process; what is refused there ends all of them."""
+        refusal: Exception | None = None
+        if self._processes.is_first:
+            try:
+                action()
+            except ValueError as error:
+                refusal = error
+        (is_refused,) = self._processes.any_true([refusal is not None])
+        if refusal is not None:
+            raise refusal
+        if is_refused:
+            raise BadSetting("the first process could not go on; it says why.")
+
+    def _open(self, resume: bool) -> None:
+        if self.out is None:
+            return
+        with run_folder.room_in(self.out):
+            stage = run_folder.check_start(self.out, resume=resume)
+            self._open_parts.enter_context(run_folder.occupied(self.out))
+            self._is_new = stage is run_folder.Stage.NEW
+            if not self._is_new:
+                check_config(self.out, self.config, may_differ=MAY_DIFFER)
+            self._identity = describe(self.data)
+            if not self._is_new:
+                check_resumed(self.out, self._identity)
+            run_folder.clear(self.out)
+
+    def _write_start(self) -> None:
+        """Only when the run can begin: what a refused one leaves would have to be cleared by hand."""
+        if self.out is None:
+            return
+        with run_folder.room_in(self.out):
+            changes = [] if self._is_new else changed_environment(self.out / run_folder.ENVIRONMENT, self.environment)
+            run_folder.write_start(self.out, self.config, self.environment)
+            keep_identity(self.out, self._identity)
+            self._open_parts.enter_context(run_folder.logged(self.out))
+        if changes:
+            self._tell(f"not as when the run began: {', '.join(changes)}; results may round differently")
+
+    def _check_saveable(self, trainer: Trainer) -> None:
+        if self.out is not None:
+            check_saveable(trainer)
+        self._is_checked = True
+
+    def _forget(self) -> None:
+        """A run that ends in its first step leaves nothing in the way of the next one."""
+        if self._is_new and self._records is not None and not (self._records.folder / run_folder.CHECKPOINTS).exists():
+            self._records.forget()
 
     def _note(self, trainer: Trainer, news: StepNews) -> None:
         now = time.monotonic()
@@ -184,27 +240,12 @@ class Session:
             self._view.show(self._moment(trainer, news.loss))
 
     def _moment(self, trainer: Trainer, loss: float) -> Moment:
-        pruner = trainer.pruner
-        alive = list(pruner.alive.values()) if pruner is not None else []
-        return Moment(
-            step=trainer.step,
-            total_steps=trainer.total_steps,
-            epoch=trainer.step / trainer.order.steps_per_epoch,
-            epochs=trainer.settings.epochs,
-            phase="dense" if pruner is None else str(pruner.phase.value),
-            loss=loss,
-            lr=trainer.optimizer.param_groups[0]["lr"],
-            top1=self.history[-1]["top1"] if self.history else None,
-            keep_flops=None if pruner is None else pruner.keep_flops_now,
-            keep_flops_target=None if pruner is None else pruner.keep_flops_target,
-            num_alive=sum(count for count, _ in alive),
-            num_units=sum(total for _, total in alive),
-            steps_per_second=self._steps_per_second,
-        )
+        top1 = self.history[-1]["top1"] if self.history else None
+        return moment_of(trainer, loss=loss, top1=top1, steps_per_second=self._steps_per_second)
 
     def _end_epoch(self, trainer: Trainer, scores: Scores) -> None:
         loss = self._loss_sum / self._loss_count if self._loss_count else None
-        record = {"epoch": len(self.history) + 1, "step": trainer.step, "loss": loss} | _describe(trainer, scores)
+        record = {"epoch": len(self.history) + 1, "step": trainer.step, "loss": loss} | record_of(trainer, scores)
         record["seconds"] = round(self.seconds, 3)
         self._loss_sum, self._loss_count = 0.0, 0
         self.history.append(record)
@@ -239,7 +280,7 @@ class Session:
     def _save_and_say_how_to_go_on(self, trainer: Trainer) -> str:
         if self.out is None:
             return "Nothing is saved, because no out was given."
-        advice = f"Go on with: trainonce train --resume {self.out}"
+        advice = f"Go on with: {how_to_resume(self.out, self.config)}"
         return advice if self._save(trainer) else f"This step could not be saved: make room first. {advice}"
 
     def _tell(self, line: str, *, level: int = logging.INFO) -> None:
@@ -247,24 +288,3 @@ class Session:
             log.log(level, "%s", line)
             if level < logging.WARNING:
                 self._view.say(line)
-
-
-def _describe(trainer: Trainer, scores: Scores) -> dict[str, Any]:
-    pruner = trainer.pruner
-    found: dict[str, Any] = {
-        "validation_loss": scores.loss,
-        "top1": scores.top1,
-        "top5": scores.top5,
-        "lr": trainer.optimizer.param_groups[0]["lr"],
-        "phase": "dense" if pruner is None else str(pruner.phase.value),
-        "keep_flops": 1.0,
-        "controller_loss": None,
-        "num_skipped": trainer.num_skipped,
-    }
-    if pruner is not None:
-        masks = pruner.masks
-        found["keep_flops"] = float(cost.macs(pruner.partition, masks)) / pruner.partition.macs
-        found["keep_params"] = float(cost.parameters(pruner.partition, masks)) / pruner.partition.num_parameters
-        found["controller_loss"] = pruner.controller_loss
-        found["alive"] = {name: list(counts) for name, counts in pruner.alive.items()}
-    return found

@@ -8,6 +8,10 @@ from typing import Any
 from trainonce.schedule import Schedule
 from trainonce.training.limits import BadSetting, check_fields, setting
 from trainonce.training.optimizers import OPTIMIZERS
+from trainonce.training.policies import DEFAULT_POLICY, POLICIES
+
+DEFAULT_BATCH_SIZE = 128
+NO_BUDGET = "no budget: pass keep_flops=0.5 (or keep_params), or keep_flops=1 to train the whole model."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,10 +36,17 @@ class Settings:
         below=1,
     )
     settle_from: float = setting(0.45, "share of the run after which the masks are final", float, above=0, below=1)
+    policy: str = setting(DEFAULT_POLICY, f"what chooses which channels stay: {', '.join(POLICIES)}", str)
     controller_share: float = setting(0.05, "share of the training data that the masks are searched on", float, above=0, at_most=1)
 
     epochs: int = setting(100, "passes over the training data", int, at_least=1, at_most=1_000_000)
-    batch_size: int = setting(128, "samples per optimizer step, over all processes", int, at_least=2, at_most=1_048_576)
+    batch_size: int | None = setting(
+        None,
+        "samples per optimizer step, over all processes; by default 128, or what a DataLoader says",
+        int,
+        at_least=2,
+        at_most=1_048_576,
+    )
     accumulate: int = setting(1, "pieces that a process takes its share of a batch in, to save memory", int, at_least=1, at_most=65_536)
     opt: str = setting("sgd", "optimizer", str, choices=tuple(OPTIMIZERS))
     lr: float = setting(0.1, "highest learning rate", float, above=0, at_most=100)
@@ -84,6 +95,11 @@ class Settings:
         return self.keep_flops if self.keep_flops is not None else self.keep_params
 
     @property
+    def samples_per_step(self) -> int:
+        """The batch size that counts where no loader says another."""
+        return DEFAULT_BATCH_SIZE if self.batch_size is None else self.batch_size
+
+    @property
     def schedule(self) -> Schedule:
         """When the phases of the search begin."""
         return Schedule(
@@ -93,6 +109,12 @@ class Settings:
 
 RESUMABLE = frozenset(("device", "save_minutes", "save_epochs", "keep_checkpoints", "tensorboard", "accumulate"))
 """Settings that may differ when a run goes on: they change where and how often, not what is computed (accumulation up to rounding)."""
+
+
+def check_budget(settings: Settings) -> None:
+    """Raise BadSetting if nothing says how small the model is to become."""
+    if settings.budget is None:
+        raise BadSetting(NO_BUDGET)
 
 
 def check_pairs(settings: Settings) -> None:
@@ -123,7 +145,7 @@ def check_pairs(settings: Settings) -> None:
         raise BadSetting(f"decay_epochs must rise, got {settings.decay_epochs}.")
     if settings.nesterov and (settings.opt != "sgd" or settings.momentum == 0):
         raise BadSetting("nesterov needs opt sgd and a momentum above 0. Leave it out, or change them.")
-    if settings.accumulate > settings.batch_size:
+    if settings.batch_size is not None and settings.accumulate > settings.batch_size:
         raise BadSetting(f"accumulate must be at most batch_size, got {settings.accumulate} and {settings.batch_size}.")
 
 

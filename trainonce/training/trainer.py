@@ -12,17 +12,19 @@ from torch import Tensor, nn
 
 from trainonce.attachment import attach
 from trainonce.noise import mix, seed_everything
+from trainonce.policies.policy import Policy
 from trainonce.pruner import Pruner
 from trainonce.training.average import Average
 from trainonce.training.evaluation import Loss, call
-from trainonce.training.learning_rate import learning_rate
+from trainonce.training.learning_rate import Rates, learning_rate
 from trainonce.training.limits import BadSetting
 from trainonce.training.mixing import Mixing
-from trainonce.training.order import Order, draw_controller_samples, share_of
-from trainonce.training.precision import Precision
-from trainonce.training.processes import Processes, moved
-from trainonce.training.samples import Draw, Samples
+from trainonce.training.order import Drawing, Order, draw_controller_samples, share_of
+from trainonce.training.policies import find_policy
+from trainonce.training.processes import moved
+from trainonce.training.samples import Draw, Samples, count_samples
 from trainonce.training.settings import Settings
+from trainonce.training.surroundings import Surroundings
 
 _STEP, _MIX = 11, 12
 """What a number is drawn for, so that no two streams are the same."""
@@ -30,16 +32,6 @@ _STEP, _MIX = 11, 12
 
 class Diverged(ValueError):
     """A run whose loss or gradients are not finite, step after step."""
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """Where a run computes, and in which format."""
-
-    device: torch.device
-    precision: Precision
-    processes: Processes
-    layout: torch.memory_format
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +61,33 @@ class Trainer:
         surroundings: Surroundings,
         loss: Loss,
         mixing: Mixing | None,
+        drawing: Drawing | None = None,
+        policy: Policy | None = None,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
+        self.rates = Rates(optimizer)
         self.settings = settings
         self.loss = loss
-        self.order = Order(torch.arange(len(train)), min(settings.batch_size, len(train)), settings.seed)
+        self.policy = find_policy(settings.policy) if policy is None else policy
+        epoch_size = len(train) if drawing is None else drawing.num_draws
+        self.order = Order(torch.arange(len(train)), min(settings.samples_per_step, epoch_size), settings.seed, drawing)
         self.step = 0
         self.num_skipped = 0
         self.num_bad_in_row = 0
         self.average = Average(model, settings.model_ema_decay) if settings.model_ema else None
-        self.controller_samples = draw_controller_samples(len(train), settings.controller_share, settings.seed)
+        self.controller_samples = draw_controller_samples(len(train), settings.controller_share, settings.seed, drawing)
         self._train = train
         self._where = surroundings
         self._mixing = mixing
         self._scaler = surroundings.precision.scaler()
         # Searching looks at other batches than training does, so it has an order of its own.
-        self._controller_order = Order(self.controller_samples, min(settings.batch_size, len(self.controller_samples)), settings.seed + 1)
+        self._controller_order = Order(
+            self.controller_samples,
+            min(settings.samples_per_step, len(self.controller_samples)),
+            settings.seed + 1,
+            None if drawing is None else drawing.among(self.controller_samples),
+        )
         smallest = surroundings.processes.world_size * settings.accumulate
         if self.order.batch_size < smallest:
             raise BadSetting(f"batch_size must be at least {smallest}, one sample per process and piece, got {self.order.batch_size}.")
@@ -115,8 +117,7 @@ class Trainer:
     def run_step(self, batch: Sequence[tuple[Any, Any]], *, stop: bool = False) -> StepNews:
         """Train on one batch; a step whose loss or gradients are not finite changes nothing. All processes learn of a `stop`."""
         self._seed()
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.settings, self.step, self.order.steps_per_epoch)
+        self.rates.set(learning_rate(self.settings, self.step, self.order.steps_per_epoch))
         buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         loss = self._backward(batch)
         is_finite = self._gradients_are_finite() and loss == loss and abs(loss) != float("inf")
@@ -145,6 +146,8 @@ class Trainer:
             num_cuts = len(self.pruner.cuts)
             self.pruner.finish()
             self._cut_average(since=num_cuts)
+        if self.average is not None:
+            self.average.release(self.model)
         return self.result_model
 
     def state_dict(self) -> dict[str, Any]:
@@ -155,6 +158,8 @@ class Trainer:
             "num_bad_in_row": self.num_bad_in_row,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            "optimizer_class": type(self.optimizer).__name__,
+            "rates": self.rates.own,
             "scaler": self._scaler.state_dict(),
             "pruner": None if self.pruner is None else self.pruner.state_dict(),
             "average": None if self.average is None else self.average.state_dict(),
@@ -167,6 +172,7 @@ class Trainer:
             self._cut_average(since=0)
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
+        self.rates.own = [float(rate) for rate in state.get("rates", self.rates.own)]
         self._scaler.load_state_dict(state["scaler"])
         if self.average is not None:
             self.average.load_state_dict(state["average"])
@@ -184,6 +190,7 @@ class Trainer:
             keep_params=settings.keep_params,
             keep=settings.keep,
             round_to=settings.round_to,
+            policy=self.policy,
             schedule=settings.schedule,
             seed=settings.seed,
         )
@@ -210,7 +217,9 @@ class Trainer:
 
     def _backward(self, batch: Sequence[tuple[Any, Any]]) -> float:
         world_size, total = self._where.processes.world_size, 0.0
-        num_mine = sum(_count(targets) for _, targets in batch)
+        # Where samples can't be counted, all pieces are alike.
+        alike = self.order.batch_size / (world_size * len(batch))
+        counts = [count_samples(inputs, targets) or alike for inputs, targets in batch]
         for index, (inputs, targets) in enumerate(batch):
             is_last = index == len(batch) - 1
             # Only the last piece exchanges gradients.
@@ -218,10 +227,10 @@ class Trainer:
             with waits:
                 value = self._loss_on(self._callable, inputs, targets, seed=mix(self.settings.seed, _MIX, self.step, index))
                 # DistributedDataParallel takes the mean over processes; with parts of different sizes the weight makes it the batch's.
-                weight = _count(targets) * world_size / self.order.batch_size
+                weight = counts[index] * world_size / self.order.batch_size
                 self._scaler.scale(value * weight).backward()
-            total += float(value.detach()) * _count(targets)
-        return total / max(1, num_mine)
+            total += float(value.detach()) * counts[index]
+        return total / max(1, sum(counts))
 
     def _loss_on(self, model: Any, inputs: Any, targets: Any, *, seed: int) -> Tensor:
         inputs = moved(inputs, self._where.device, self._where.layout)
@@ -229,7 +238,11 @@ class Trainer:
         if self._mixing is not None:
             inputs, targets = self._mixing(inputs, targets, seed)  # type: ignore[arg-type]
         with self._where.precision.autocast():
-            return self.loss(call(model, inputs), targets)
+            value = self.loss(call(model, inputs), targets)
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise BadSetting(f"loss must give one number, the mean over the batch, got {found}.")
+        return value
 
     def _gradients_are_finite(self) -> bool:
         self._scaler.unscale_(self.optimizer)
@@ -275,7 +288,3 @@ class Trainer:
         if self.average is not None and self.pruner is not None:
             for plan in self.pruner.cuts[since:]:
                 self.average.cut(plan)
-
-
-def _count(targets: Any) -> int:
-    return len(targets) if isinstance(targets, Tensor) else 1

@@ -14,8 +14,10 @@ from typing import Any
 from torch import nn
 
 from trainonce.channels import Example
+from trainonce.model_names import LIBRARIES
+from trainonce.plain_text import reason_of
 from trainonce.zoo.inputs import draw_image
-from trainonce.zoo.sources import LIBRARIES, Build, Source, UnknownModel, refuse_name
+from trainonce.zoo.sources import Build, Source, UnknownModel, refuse_name
 
 
 def build_model(source: str, example: Example | None, wanted: Build) -> Source:
@@ -58,20 +60,19 @@ def _import(path: str, name: str) -> ModuleType:
         missing = error.name or path
         if path == missing or path.startswith(f"{missing}."):
             near = difflib.get_close_matches(path, LIBRARIES, n=1)
-            advice = f" Near to it: {near[0]}:{name}." if near else ""
+            advice = f" Did you mean {near[0]}:{name}?" if near else ""
             raise UnknownModel(f"there is no module {missing!r} here. Run from the folder that holds it, or install it.{advice}") from None
         raise UnknownModel(f"module {path!r} imports {missing!r}, which is not installed. Install it, then try again.") from None
-    except Exception as error:
-        raise UnknownModel(f"module {path!r} can't be imported ({_in_one_line(error)}). Mend it, then try again.") from error
+    except (Exception, SystemExit) as error:
+        raise UnknownModel(f"module {path!r} can't be imported ({_told(error)}). Fix it, then try again.") from error
 
 
 def _call(source: str, builder: Any) -> Any:
     try:
         return builder()
-    except Exception as error:
-        raise UnknownModel(f"{source}() fails ({_in_one_line(error)}). It must give the model when called without arguments.") from error
+    except (Exception, SystemExit) as error:
+        raise UnknownModel(f"{source}() fails ({_told(error)}). It must give the model when called without arguments.") from error
 
 
-def _in_one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {reason_of(error)}" if str(error).strip() else type(error).__name__

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import timm
 
+from trainonce.plain_text import reason_of
 from trainonce.zoo.inputs import draw_image
 from trainonce.zoo.sources import Build, Source, UnknownModel, refuse_name
 
 _LARGEST_SIZE = 256
+_PLAIN_NAME = re.compile(r"[\w.-]+")
 
 
 def model_names() -> list[str]:
@@ -20,13 +23,14 @@ def model_names() -> list[str]:
 def build_model(name: str, wanted: Build) -> Source:
     """A model of timm; images above 256 pixels are made smaller where the model allows it, unless a size is wanted."""
     source = f"timm:{name}"
-    if not timm.is_model(name):
+    # Only names of timm itself: `hf-hub:USER/NAME` and `local-dir:PATH` would load what other people wrote.
+    if not _PLAIN_NAME.fullmatch(name) or not timm.is_model(name):
         raise refuse_name(source, timm.list_models())
     settings: dict[str, Any] = {} if wanted.num_classes is None else {"num_classes": wanted.num_classes}
     try:
         model = _create(name, settings, wanted)
     except Exception as error:
-        raise UnknownModel(f"{source} can't be built so ({type(error).__name__}: {' '.join(str(error).split())[:200]})") from error
+        raise UnknownModel(f"{source} can't be built like this ({type(error).__name__}: {reason_of(error)}).") from error
     made_for: Any = model.pretrained_cfg
     colours, height, width = made_for["input_size"]
     if wanted.image_size is not None:

@@ -13,6 +13,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from trainonce.plain_text import reason_of
 from trainonce.zoo.inputs import draw_image, draw_tokens
 from trainonce.zoo.sources import Build, Source, UnknownModel, refuse_name
 
@@ -162,4 +163,4 @@ def _vocabulary(config: Any) -> int:
 
 
 def _in_one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
+    return f"{type(error).__name__}: {reason_of(error)}"

@@ -8,16 +8,17 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 from torch import nn
 
 from trainonce.channels import Example
+from trainonce.model_names import LIBRARIES, names_code
+from trainonce.plain_text import in_one_line
 from trainonce.zoo.inputs import parse_inputs
-
-LIBRARIES = ("cifar", "torchvision", "timm", "transformers")
-"""Each has a module `from_NAME` beside this one, with a function `build_model(name, wanted: Build) -> Source`."""
 
 
 class UnknownModel(ValueError):
@@ -57,11 +58,9 @@ def build(source: str, inputs: Sequence[str] = (), *, wanted: Build = AS_IT_COME
     build("torchvision:resnet50")
     build("my_package.models:build", ["1x3x224x224", "1x16:int"])
     """
-    library, colon, name = source.partition(":")
-    if not (library and colon and name):
-        raise UnknownModel(_how_to_write(source))
+    library, name = _split(source)
     example = parse_inputs(inputs) if inputs else None
-    if library not in LIBRARIES:
+    if names_code(source):
         from_module = importlib.import_module("trainonce.zoo.from_module")
         return from_module.build_model(source, example, wanted)
     _check_installed(library, source)
@@ -71,10 +70,8 @@ def build(source: str, inputs: Sequence[str] = (), *, wanted: Build = AS_IT_COME
 
 def check_name(source: str) -> None:
     """Raise UnknownModel or MissingPackage if a library has no model of that name; nothing is built."""
-    library, colon, name = source.partition(":")
-    if not (library and colon and name):
-        raise UnknownModel(_how_to_write(source))
-    if library not in LIBRARIES:
+    library, name = _split(source)
+    if names_code(source):
         return
     _check_installed(library, source)
     known = importlib.import_module(f"trainonce.zoo.from_{library}").model_names()
@@ -87,8 +84,23 @@ def _check_installed(library: str, source: str) -> None:
         raise MissingPackage(f"{source} needs the package {library}. Install it with: pip install 'trainonce[zoo]'")
 
 
-def _how_to_write(source: str) -> str:
-    return f"{source!r} names no model. Write it as cifar:NAME, torchvision:NAME, timm:NAME, transformers:CLASS or module.path:callable."
+def _split(source: str) -> tuple[str, str]:
+    """The library or module, and the name in it; a file instead of a module is refused with what was meant."""
+    library, colon, name = source.partition(":")
+    if library.endswith(".py") or "/" in library or os.sep in library:
+        raise UnknownModel(f"{in_one_line(source, 120)} names a file, not a module. {_as_module(library, name)}")
+    if not (library and colon and name):
+        forms = ", ".join(f"{known}:{'CLASS' if known == 'transformers' else 'NAME'}" for known in LIBRARIES)
+        raise UnknownModel(f"{in_one_line(source, 120)!r} is not a model. Write it as {forms} or module.path:callable.")
+    return library, name
+
+
+def _as_module(file: str, name: str) -> str:
+    path = PurePath(os.path.relpath(file))
+    module = ".".join(path.with_suffix("").parts)
+    if ".." in path.parts or not all(part.isidentifier() for part in module.split(".")):
+        return f"Run from the folder that holds it, and pass {path.stem}:{name or 'FUNCTION'}."
+    return f"Did you mean {module}:{name or 'FUNCTION'}?"
 
 
 def refuse_name(source: str, known: Iterable[str]) -> UnknownModel:
@@ -96,5 +108,5 @@ def refuse_name(source: str, known: Iterable[str]) -> UnknownModel:
     library, _, name = source.partition(":")
     by_small_letters = {candidate.lower(): candidate for candidate in known}
     near = difflib.get_close_matches(name.lower(), by_small_letters, n=3, cutoff=0.5)
-    advice = f"Near to it: {', '.join(by_small_letters[match] for match in near)}." if near else "No name comes near to it."
-    return UnknownModel(f"{library} has no model {name!r}. {advice}")
+    advice = f"Did you mean {' or '.join(by_small_letters[match] for match in near)}?" if near else "No name is close to it."
+    return UnknownModel(f"{in_one_line(library, 60)} has no model {in_one_line(name, 60)!r}. {advice}")

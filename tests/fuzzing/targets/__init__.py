@@ -1,0 +1,1 @@
+"""One file per target, with one decorated function."""

@@ -1,0 +1,68 @@
+"""A run that a command looks at: takes its folder and flags, gives its settings, data and small model."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from trainonce.artifact import load
+from trainonce.cli.trust import add_trust_flag, check_trust
+from trainonce.data.catalogue import DataSet
+from trainonce.model_names import how_to_resume
+from trainonce.recipes.run import Run, build_run_model, check_run, open_kept_data, run_from
+from trainonce.training.limits import BadSetting, limits_of
+from trainonce.training.run_folder import CONFIG, SMALL, read_config
+
+GIVEN = ("model", "data", "data_dir", "device")
+
+
+def add_run_arguments(parser: argparse.ArgumentParser, *, device: str = "auto") -> None:
+    """What every command on a finished run takes."""
+    parser.add_argument("folder", metavar="RUN", type=Path, help="the folder of a run, which holds config.yaml")
+    parser.add_argument("--model", metavar="MODEL", help="the model, if the run doesn't name it: that of trainonce.fit")
+    parser.add_argument("--data", metavar="DATA", help="the data, if the run doesn't name it, or other data of the same classes")
+    parser.add_argument("--data-dir", metavar="FOLDER", help="where the data's files are, if not where they were")
+    parser.add_argument(
+        "--device", metavar="DEVICE", default=device, help=f"where to compute: auto, cpu, cuda, cuda:1, mps (default: {device})"
+    )
+    add_trust_flag(parser)
+
+
+def open_run(arguments: argparse.Namespace) -> tuple[Run, DataSet]:
+    """The configuration and the data of a run that a command names."""
+    folder: Path = arguments.folder
+    if not (folder / CONFIG).is_file():
+        raise BadSetting(f"there is no run in {folder}. Pass the folder that trainonce train wrote, which holds {CONFIG}.")
+    given = {name: getattr(arguments, name) for name in GIVEN if getattr(arguments, name) is not None}
+    config = _complete(read_config(folder), given, folder)
+    if "model" not in given:
+        check_trust(config.get("model"), file=folder / CONFIG, is_trusted=arguments.trust_code)
+    run = run_from(config | given, Run())
+    check_run(run)
+    if not (folder / SMALL).is_dir():
+        raise BadSetting(f"the run in {folder} has no small model yet. Go on with {how_to_resume(folder, config)}.")
+    return run, open_kept_data(run, folder, is_named=bool(given.keys() & {"data", "data_dir"}))
+
+
+def load_small(run: Run, data: DataSet, folder: Path) -> nn.Module:
+    """The small model of a run, in eval mode."""
+    return load(folder / SMALL, into=build_run_model(run, data)).eval()
+
+
+def _complete(config: dict[str, Any], given: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The configuration, refused if nothing names its model and data: the defaults would be wrong ones."""
+    if "model" in config and "data" in config:
+        return config
+    if missing := [
+        f"--{name} {example}"
+        for name, example in (("model", "package.module:function"), ("data", "NAME"))
+        if name not in config and name not in given
+    ]:
+        raise BadSetting(
+            f"the run in {folder} was made by trainonce.fit, which doesn't record how the model was built. Pass {' and '.join(missing)}."
+        )
+    # A program may have written more into it than settings.
+    return {name: value for name, value in config.items() if name in limits_of(Run)}

@@ -1,0 +1,93 @@
+"""From a file to pixels: takes a path, gives an image as bytes, or an OSError that says what is wrong.
+
+A stranger's file may be anything: another format under a known ending, a pipe, a picture that fills memory.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import torch
+from PIL import Image, ImageFile
+from torch import Tensor
+from torchvision.transforms import v2
+
+from trainonce.naming import shown
+
+FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM")
+"""What the accepted endings stand for. Pillow knows more, and starts Ghostscript for one of them (EPS)."""
+ENDINGS = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"))
+MAX_PIXELS = 178_956_970
+"""Where Pillow itself speaks of a decompression bomb."""
+FREE_PIXELS = 25_000_000
+MAX_PIXELS_PER_BYTE = 200
+"""For images above FREE_PIXELS. The plainest photos have 20 pixels per byte, bombs thousands."""
+MAX_ASPECT = 100
+"""A strip longer than so many times its width would fill the memory when its shorter side is scaled up."""
+
+
+def decode(path: Path) -> Tensor:
+    """The image as bytes, three colours; of several frames the first."""
+    with _readable(path) as image:
+        image.load()
+        return _as_tensor(image)
+
+
+def read_shorter_side(path: Path) -> int:
+    """Pixels of the shorter side, from the first bytes of the file alone."""
+    with _readable(path) as image:
+        return min(image.size)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[Image.Image]:
+    """An image of an accepted format and a bearable size; whatever fails inside is an OSError."""
+    # A truncated file is an error, whatever another library has set.
+    ImageFile.LOAD_TRUNCATED_IMAGES = False
+    try:
+        with warnings.catch_warnings(), _opened(path) as stream:
+            # Odd metadata and large sizes; what matters of them is checked here.
+            warnings.simplefilter("ignore")
+            with Image.open(stream, formats=FORMATS) as image:
+                _check_size(*image.size, num_bytes=os.fstat(stream.fileno()).st_size)
+                yield image
+    except Image.UnidentifiedImageError:
+        raise OSError(f"no image of a known format: {', '.join(FORMATS)}") from None
+    except Exception as error:
+        # Decoders of broken files fail in every way: struct.error, IndexError, OverflowError, MemoryError.
+        system = error.strerror if isinstance(error, OSError) else None
+        reason = system or str(error) or type(error).__name__
+        raise OSError(shown(" ".join(reason.split()))) from None
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    # A pipe would wait for a writer, for ever.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError("not a regular file")
+        yield stream
+
+
+def _check_size(width: int, height: int, *, num_bytes: int) -> None:
+    if min(width, height) < 1:
+        raise OSError(f"{width} x {height} pixels")
+    if width * height > min(MAX_PIXELS, max(FREE_PIXELS, MAX_PIXELS_PER_BYTE * num_bytes)):
+        raise OSError(f"{width} x {height} pixels in {num_bytes} bytes looks like a decompression bomb")
+    if max(width, height) > MAX_ASPECT * min(width, height):
+        raise OSError(f"{width} x {height} pixels: one side is more than {MAX_ASPECT} times the other")
+
+
+def _as_tensor(image: Image.Image) -> Tensor:
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
+        # Sixteen bits of grey; Pillow's own way to three colours would make all but the darkest pixels white.
+        grey_1HW = v2.functional.pil_to_tensor(image.convert("I")).clamp(0, 65535) >> 8
+        return grey_1HW.to(torch.uint8).repeat(3, 1, 1)
+    return v2.functional.pil_to_tensor(image if image.mode == "RGB" else image.convert("RGB"))

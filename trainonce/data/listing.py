@@ -1,0 +1,219 @@
+"""Which images there are: takes a folder with one folder per class, gives files to train and validate on.
+
+A file's part depends on its own name and the seed: whatever is added or removed beside it, it stays there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainonce.data.catalogue import BadData
+from trainonce.data.decoding import ENDINGS
+from trainonce.naming import number_of, shown, spelled
+
+VALIDATION_NAMES = ("val", "valid", "validation", "test")
+VALIDATION_SHARE = 0.2
+PART_NAMES = frozenset((*VALIDATION_NAMES, "train", "training"))
+
+log = logging.getLogger("trainonce")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Listing:
+    """Image files with their classes."""
+
+    root: Path
+    names: Sequence[str]
+    """Below the root, with / between folders; the first of them is the class."""
+    labels: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def only(self, numbers: Sequence[int]) -> Listing:
+        """These files alone."""
+        names = [self.names[number] for number in numbers]
+        return Listing(self.root, names, [self.labels[number] for number in numbers])
+
+    def path(self, number: int) -> Path:
+        """Where a file is."""
+        return self.root / self.names[number]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Listings:
+    """The images of a folder in two parts."""
+
+    classes: tuple[str, ...]
+    train: Listing
+    validation: Listing
+    split: str
+    """How they were divided, in words."""
+
+
+def list_images(root: Path, *, seed: int) -> Listings:
+    """The classes and the files of each part; an empty class or an unknown one is named."""
+    first = training_folder(root)
+    folders = list_classes(first)
+    classes = tuple(folders)
+    _warn_of_alike(classes)
+    _warn_of_loose(first)
+    if first == root:
+        return _split(list_files(root, folders), classes, seed)
+    second = next((root / name for name in VALIDATION_NAMES if os.path.isdir(root / name)), None)
+    if second is None:
+        raise BadData(f"{shown(root)} has a train/ and nothing to validate on. Add a folder val/ or test/ beside it.")
+    present = list_classes(second, is_first=False)
+    for name in present:
+        if name not in folders:
+            near = next((known for known in classes if known.casefold() == name.casefold()), None)
+            advice = f"Did you mean {shown(near)}?" if near else "Add it there, or remove it here."
+            raise BadData(f"class '{shown(name)}' is in {shown(second)}, and not in {shown(first)}. {advice}")
+    numbers = {name: number for number, name in enumerate(classes)}
+    validation = list_files(second, present, labels=numbers)
+    return Listings(
+        classes,
+        list_files(first, folders),
+        validation,
+        split=f"train/ to train on, {second.name}/ to validate on",
+    )
+
+
+def training_folder(root: Path) -> Path:
+    """Where the folders of the classes are: train/, if there is one."""
+    return root / "train" if os.path.isdir(root / "train") else root
+
+
+def list_classes(folder: Path, *, is_first: bool = True) -> dict[str, str]:
+    """From the names of the classes, in their order, to their folders; at least two, if `is_first`."""
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted(entry.name for entry in entries if entry.name[0] != "." and entry.is_dir())
+    except OSError as error:
+        raise BadData(f"can't read {shown(folder)} ({error.strerror}). Allow reading it, or give another folder.") from None
+    classes: dict[str, str] = {}
+    for name in found:
+        if spelled(name) in classes:
+            raise BadData(f"two folders in {shown(folder)} are called '{shown(name)}', in two forms of Unicode. Make one of them.")
+        classes[spelled(name)] = name
+    if is_first and len(classes) < 2:
+        raise BadData(f"{shown(folder)} holds {len(classes)} classes, two are needed. Give a folder with one folder of images per class.")
+    if is_first and all(name.casefold() in PART_NAMES for name in classes):
+        names = " and ".join(map(shown, classes))
+        raise BadData(f"{shown(folder)} holds {names}, which would be taken for classes. Call them train and val.")
+    return {name: classes[name] for name in sorted(classes)}
+
+
+def list_files(
+    folder: Path,
+    classes: dict[str, str],
+    *,
+    labels: dict[str, int] | None = None,
+    warns: bool = True,
+) -> Listing:
+    """The image files of these classes, by class and name; links are followed, hidden files left out."""
+    labels = labels or {name: number for number, name in enumerate(classes)}
+    names: list[str] = []
+    numbers: list[int] = []
+    odd: list[str] = []
+    for name, place in classes.items():
+        strange: list[str] = []
+        found = sorted(_walk(folder / place, strange), key=lambda file: (spelled(file).split("/"), file))
+        if not found:
+            endings = ", ".join(sorted(ENDINGS)[:4])
+            raise BadData(f"class '{shown(name)}' in {shown(folder)} has no images. Add some ({endings}...), or remove the folder.")
+        odd += [f"{place}/{file}" for file in strange]
+        names += [f"{place}/{file}" for file in found]
+        numbers += [labels[name]] * len(found)
+    if odd and warns:
+        log.warning(
+            "left out what is called an image and is no file: %d in %s, such as %s",
+            len(odd),
+            shown(folder),
+            shown(odd[0]),
+        )
+    return Listing(folder, names, numbers)
+
+
+def _walk(folder: Path, odd: list[str]) -> list[str]:
+    """The names of image files below a folder; pipes, devices and links to nothing go to `odd`."""
+    found: list[str] = []
+    left, seen = [""], {os.path.realpath(folder)}
+    while left:
+        prefix = left.pop()
+        try:
+            with os.scandir(folder / prefix) as entries:
+                here = sorted(
+                    (entry for entry in entries if not entry.name.startswith(".")),
+                    key=lambda entry: entry.name,
+                )
+            for entry in here:
+                name = f"{prefix}{entry.name}"
+                if entry.is_dir():
+                    # Once each: a link to a folder above would lead in circles.
+                    place = os.path.realpath(entry.path)
+                    if place not in seen:
+                        seen.add(place)
+                        left.append(f"{name}/")
+                elif is_image_name(entry.name):
+                    (found if entry.is_file() else odd).append(name)
+        except OSError as error:
+            raise BadData(f"can't read {shown(folder / prefix)} ({error.strerror}). Allow reading it, or remove it.") from None
+    return found
+
+
+def is_image_name(name: str) -> bool:
+    """Whether a file's ending is that of an image."""
+    return os.path.splitext(name)[1].lower() in ENDINGS
+
+
+def _split(found: Listing, classes: tuple[str, ...], seed: int) -> Listings:
+    """Each file to the part that its name and the seed say.
+
+    If a class is so small that one part got none of it, the file nearest to the border changes sides.
+    """
+    of_class: dict[int, list[int]] = {}
+    for number, label in enumerate(found.labels):
+        of_class.setdefault(label, []).append(number)
+    parts: tuple[list[int], list[int]] = ([], [])
+    for label, numbers in of_class.items():
+        if len(numbers) < 2:
+            raise BadData(f"class '{shown(classes[label])}' in {shown(found.root)} has one image. Add a second, so that one can validate.")
+        chances = [number_of(found.names[number].partition("/")[2], seed) / 2**64 for number in numbers]
+        validates = [chance < VALIDATION_SHARE for chance in chances]
+        if not any(validates):
+            validates[chances.index(min(chances))] = True
+        elif all(validates):
+            validates[chances.index(max(chances))] = False
+        for number, is_validation in zip(numbers, validates, strict=True):
+            parts[is_validation].append(number)
+    train, validation = (found.only(part) for part in parts)
+    words = f"split by file name and seed {seed}, about {VALIDATION_SHARE:.0%} of each class to validate on"
+    return Listings(classes, train, validation, split=words)
+
+
+def _warn_of_loose(folder: Path) -> None:
+    loose = sorted(name for name in os.listdir(folder) if is_image_name(name) and not name.startswith("."))
+    if loose:
+        log.warning(
+            "not used, because they are in no class: %d images in %s, such as %s",
+            len(loose),
+            shown(folder),
+            shown(loose[0]),
+        )
+
+
+def _warn_of_alike(classes: Sequence[str]) -> None:
+    seen: dict[str, str] = {}
+    for name in classes:
+        other = seen.setdefault(name.casefold(), name)
+        if other != name:
+            log.warning(
+                "classes '%s' and '%s' differ in upper and lower case alone; they are taken for two",
+                shown(other),
+                shown(name),
+            )
