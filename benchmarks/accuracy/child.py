@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import torch
+from torch.nn.functional import cross_entropy
 
 from benchmarks.accuracy.configuration import Configuration
 from benchmarks.accuracy.contender import Contender
@@ -57,7 +58,7 @@ def _train(configuration: Configuration, images: Images, of_code: str) -> dict[s
         start = time.perf_counter()
         loss = _train_epoch(contender, configuration, images, epoch)
         seconds = time.perf_counter() - start
-        log.append({"epoch": epoch + 1, "loss": loss, "accuracy": _accuracy(contender, images), "seconds": seconds})
+        log.append({"epoch": epoch + 1, "loss": loss, **_tested(contender, images), "seconds": seconds})
         if contender.can_resume:
             state = {"of_code": of_code, "epoch": epoch + 1, "contender": contender.state_dict(), "log": log}
             write_state(configuration.state_folder, state)
@@ -65,9 +66,12 @@ def _train(configuration: Configuration, images: Images, of_code: str) -> dict[s
     before = log[-1]["accuracy"]
     model = contender.finish()
     contender.model = model
+    if not CONTENDERS[configuration.contender].prunes:
+        # The pretrained models of runs that begin with one.
+        write_state(configuration.weights_folder, model.state_dict())
     return {
         "configuration": json.loads(configuration.to_json()),
-        "accuracy": _accuracy(contender, images),
+        **_tested(contender, images),
         "accuracy_before_last_cut": before,
         "share_of_flops": count_image_macs(model, images.example(1)) / dense_macs,
         "share_of_parameters": count_parameters(model) / dense_parameters,
@@ -100,8 +104,11 @@ def _go_on(configuration: Configuration, contender: Contender, of_code: str) -> 
     return state["epoch"], state["log"]
 
 
-def _accuracy(contender: Contender, images: Images) -> float:
-    return 100 * float((predict(contender.model, images).argmax(1) == images.test_labels).float().mean())
+def _tested(contender: Contender, images: Images) -> dict[str, float]:
+    """Accuracy, and the loss, which is the quieter measure."""
+    outputs = predict(contender.model, images)
+    accuracy = 100 * float((outputs.argmax(1) == images.test_labels).float().mean())
+    return {"accuracy": accuracy, "test_loss": float(cross_entropy(outputs, images.test_labels))}
 
 
 def _dense_size(configuration: Configuration, images: Images) -> tuple[int, int]:

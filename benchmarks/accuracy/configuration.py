@@ -56,6 +56,11 @@ class Configuration:
         """Where an unfinished run goes on from."""
         return RUNS / "states" / self.name
 
+    @property
+    def weights_folder(self) -> Path:
+        """The weights that a dense run ended with."""
+        return RUNS / "weights" / self.name
+
     def result(self, *, of_code: str | None = None, made_here: bool = False) -> dict[str, Any] | None:
         """What the run gave, here or as it is recorded; None if it is not over, or was made by other code than `of_code`."""
         here = json.loads(self.result_file.read_text()) if self.result_file.exists() else None
