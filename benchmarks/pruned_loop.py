@@ -32,7 +32,7 @@ class PrunedLoop(PlainLoop):
         start = time.perf_counter()
         with warnings.catch_warnings():
             # The length of the run is chosen for its time, not for what it learns.
-            warnings.simplefilter("ignore", trainonce.ShortRun)
+            warnings.simplefilter("ignore", trainonce.ShortRunWarning)
             self.pruner = trainonce.attach(
                 model, self.optimizer, example=example, keep_flops=keep_flops, total_steps=total_steps, shrink=shrink, seed=seed
             )

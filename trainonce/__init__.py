@@ -1,56 +1,72 @@
-"""Train a PyTorch model once and hold a small one that computes the same."""
+"""Train a PyTorch model once and ship a small one that computes the same."""
 
 import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trainonce import cost, policies
-    from trainonce.artifact import BadArtifact, WrongModel, load, save
-    from trainonce.attachment import attach
-    from trainonce.budget import UnreachableBudget
-    from trainonce.channels import ChannelGroup, Partition, WrongPlan
-    from trainonce.convergence import GradientMapping
-    from trainonce.gates import BadLoss
-    from trainonce.inspection import UnusableModel, cut, inspect
-    from trainonce.plan import Plan
-    from trainonce.projection import AdamMetric, HalfSpace, Proximal
-    from trainonce.pruner import Pruner, PrunerError, ShortRun
-    from trainonce.schedule import Phase, Schedule, Strength
-    from trainonce.surgery import silence
-    from trainonce.tracing.rules import rule
-    from trainonce.training import BadSetting, Diverged, Interrupted, Result, Settings, fit
+    from trainonce import errors
+    from trainonce.errors import (
+        ArtifactError,
+        BudgetError,
+        CheckpointError,
+        DataError,
+        DivergedError,
+        LossError,
+        ModelError,
+        ModelMismatchError,
+        PlanError,
+        PrunerError,
+        RunInterruptedError,
+        SettingError,
+        TrainonceError,
+    )
+    from trainonce.pruning import policies
+    from trainonce.pruning.attachment import attach
+    from trainonce.pruning.pruner import Pruner
+    from trainonce.pruning.pulling.projection import HalfSpace, Proximal
+    from trainonce.pruning.schedule import Phase, Schedule, ShortRunWarning, Strength
+    from trainonce.storage.artifact import load, save
+    from trainonce.structure import cost
+    from trainonce.structure.channels import ChannelGroup, Partition
+    from trainonce.structure.plan import Plan
+    from trainonce.surgery.inspection import cut, inspect
+    from trainonce.surgery.slicing import silence
+    from trainonce.tracing.operators.registry import rule
+    from trainonce.training import Result, Settings, fit
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
-    "AdamMetric",
-    "BadArtifact",
-    "BadLoss",
-    "BadSetting",
+    "ArtifactError",
+    "BudgetError",
     "ChannelGroup",
-    "Diverged",
-    "GradientMapping",
+    "CheckpointError",
+    "DataError",
+    "DivergedError",
     "HalfSpace",
-    "Interrupted",
+    "LossError",
+    "ModelError",
+    "ModelMismatchError",
     "Partition",
     "Phase",
     "Plan",
+    "PlanError",
     "Proximal",
     "Pruner",
     "PrunerError",
     "Result",
+    "RunInterruptedError",
     "Schedule",
+    "SettingError",
     "Settings",
-    "ShortRun",
+    "ShortRunWarning",
     "Strength",
-    "UnreachableBudget",
-    "UnusableModel",
-    "WrongModel",
-    "WrongPlan",
+    "TrainonceError",
     "attach",
     "cost",
     "cut",
+    "errors",
     "fit",
     "inspect",
     "load",
@@ -61,33 +77,36 @@ __all__ = [
 ]
 
 _HOMES = {
-    "artifact": "BadArtifact WrongModel load save",
-    "attachment": "attach",
-    "budget": "UnreachableBudget",
-    "channels": "ChannelGroup Partition WrongPlan",
-    "convergence": "GradientMapping",
-    "gates": "BadLoss",
-    "inspection": "UnusableModel cut inspect",
-    "plan": "Plan",
-    "projection": "AdamMetric HalfSpace Proximal",
-    "pruner": "Pruner PrunerError ShortRun",
-    "schedule": "Phase Schedule Strength",
-    "surgery": "silence",
-    "tracing.rules": "rule",
-    "training": "BadSetting Diverged Interrupted Result Settings fit",
+    "pruning.attachment": "attach",
+    "pruning.pruner": "Pruner",
+    "pruning.pulling.projection": "HalfSpace Proximal",
+    "pruning.schedule": "Phase Schedule ShortRunWarning Strength",
+    "storage.artifact": "load save",
+    "structure.channels": "ChannelGroup Partition",
+    "structure.plan": "Plan",
+    "surgery.inspection": "cut inspect",
+    "surgery.slicing": "silence",
+    "tracing.operators.registry": "rule",
+    "training": "Result Settings fit",
 }
-"""Where each public name but the modules is defined.
+"""Where each public name is defined; errors are all in `errors`.
 
 Nothing is loaded before it is used: torch takes seconds to load, in which a command can be stopped.
 """
 
+_MODULES = {"cost": "structure.cost", "policies": "pruning.policies"}
+"""Public modules that live in a room."""
+
 
 def __getattr__(name: str) -> Any:
     home = next((module for module, names in _HOMES.items() if name in names.split()), "")
-    if not home and (name.startswith("_") or importlib.util.find_spec(f"trainonce.{name}") is None):
+    if not home and name in __all__ and name.endswith("Error"):
+        home = "errors"
+    module = home or _MODULES.get(name, name)
+    if name.startswith("_") or importlib.util.find_spec(f"trainonce.{module}") is None:
         raise AttributeError(f"module 'trainonce' has no attribute {name!r}")
-    module = importlib.import_module(f"trainonce.{home or name}")
-    globals()[name] = found = getattr(module, name) if home else module
+    found = importlib.import_module(f"trainonce.{module}")
+    globals()[name] = found = getattr(found, name) if home else found
     return found
 
 

@@ -35,7 +35,7 @@ class Entry:
     """What decides, besides the code, what it does."""
 
     policy_files: tuple[str, ...] = ()
-    """What it uses of `trainonce/policies/`."""
+    """What it uses of `trainonce/pruning/policies/`."""
 
     def load(self) -> type[Contender]:
         """Import its class."""

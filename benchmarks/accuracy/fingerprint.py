@@ -21,30 +21,29 @@ _ALSO = {
     "other_policies": ("accuracy/ours.py",),
     "studied": ("accuracy/ours.py", "studies/adamw.py", "studies/never_back.py"),
 }
-_USES_CUT = ("channels", "inspection", "plan", "surgery")
-_USES_PRUNER = (
-    *_USES_CUT,
-    *("attachment", "budget", "cost", "distributed", "gates", "lastwriters", "projection", "proximal"),
-    *("pruner", "pulling", "schedule", "shrinking", "succession", "units", "policies/policy"),
-)
+_USES_CUT = ("structure", "surgery")
+_USES_PRUNER = (*_USES_CUT, "pruning")
 _USES_LIBRARY = {
     "from_scratch": _USES_CUT,
-    "shaped": (*_USES_CUT, "budget", "cost", "units"),
+    "shaped": (*_USES_CUT, "pruning/budget.py", "pruning/units.py"),
     **dict.fromkeys(("ours", "other_policies", "studied"), _USES_PRUNER),
 }
 """How channels are found does not matter here: the groups of these ResNets are what they are."""
 
 
 OURS = ("trainonce", "benchmarks")
+POLICIES = ROOT / "trainonce" / "pruning" / "policies"
 
 
 def fingerprint(contender: str) -> str:
     """Equal as long as the contender's code is; the others' may change."""
     entry = CONTENDERS[contender]
     own = (f"{entry.package}/{entry.module}.py", *_ALSO.get(entry.module, ()))
-    library = (*_USES_LIBRARY.get(entry.module, ()), *(f"policies/{name}" for name in entry.policy_files))
     files = [ROOT / "benchmarks" / name for name in (*_HARNESS, *own)]
-    files += [path for name in library for path in _sources(ROOT / "trainonce" / name)]
+    for name in _USES_LIBRARY.get(entry.module, ()):
+        files += [path for path in _sources(ROOT / "trainonce" / name) if "policies" not in path.parts]
+    if "pruning" in _USES_LIBRARY.get(entry.module, ()):
+        files += [path for path in _sources(POLICIES) if path.stem in (*entry.policy_files, "policy")]
     digest = hashlib.sha256((entry.settings + (fingerprint(entry.needs) if entry.needs else "")).encode())
     for definition in sorted(meaning for path in set(files) for meaning in meanings(path.read_text(encoding="utf-8"))):
         digest.update(definition.encode())
@@ -52,7 +51,7 @@ def fingerprint(contender: str) -> str:
 
 
 def _sources(place: Path) -> list[Path]:
-    return sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+    return sorted(place.rglob("*.py")) if place.is_dir() else [place]
 
 
 def meanings(source: str) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trainonce
 from benchmarks.accuracy.ours import Ours
-from trainonce.policies import (
+from trainonce.pruning.policies import (
     Capacity,
     FilterNorm,
     GeometricMedian,
@@ -17,7 +17,7 @@ from trainonce.policies import (
     Taylor,
     Uniform,
 )
-from trainonce.projection import Pull
+from trainonce.pruning.pulling.projection import Pull
 
 PACKAGE_LAMBDA = 1e-3
 """Of HSPG and its kin with SGD, in the package only_train_once."""

@@ -13,9 +13,9 @@ from torch.nn.functional import cross_entropy
 
 import trainonce
 from benchmarks.accuracy.contender import Batch, Contender
-from trainonce.policies import AnchoredController, Capacity, Controller, FreeLogits, Policy, Taylor
-from trainonce.policies.default import BETWEEN_LAYERS
-from trainonce.projection import Pull
+from trainonce.pruning.policies import AnchoredController, Capacity, Controller, FreeLogits, Policy, Taylor
+from trainonce.pruning.policies.default import BETWEEN_LAYERS
+from trainonce.pruning.pulling.projection import Pull
 
 PAPER_EVERY = 20
 
@@ -41,7 +41,7 @@ class Ours(Contender):
         """The user's first line."""
         super().prepare()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", trainonce.ShortRun)
+            warnings.simplefilter("ignore", trainonce.ShortRunWarning)
             self.pruner = trainonce.attach(
                 self.model,
                 self.optimizer,

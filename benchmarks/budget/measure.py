@@ -54,7 +54,7 @@ def measure_budget(subject: Subject, asked: float, *, num_steps: int, seed: int)
     optimizer = subject.optimizer(model)
     try:
         pruner = _attach(model, optimizer, images[:2], asked, num_steps, seed)
-    except trainonce.UnreachableBudget as refusal:
+    except trainonce.BudgetError as refusal:
         return Kept(asked, refusal=str(refusal))
     for _ in range(num_steps):
         noise, labels = torch.randn_like(images), torch.randint(0, _CLASSES, (BATCH,))
@@ -95,7 +95,7 @@ def _attach(
 ) -> trainonce.Pruner:
     with warnings.catch_warnings():
         # So short a run chooses badly; what is measured here is only whether it keeps its budget.
-        warnings.simplefilter("ignore", trainonce.ShortRun)
+        warnings.simplefilter("ignore", trainonce.ShortRunWarning)
         return trainonce.attach(
             model,
             optimizer,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainonce.channels import Example
+from trainonce.structure.channels import Example
 
 SEED = 0
 

@@ -7,7 +7,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.coverage.calls import call, map_tensors
 from benchmarks.flops import count_macs_of, on_meta
-from trainonce.channels import Example
+from trainonce.structure.channels import Example
 
 
 def count_macs(model: nn.Module, example: Example) -> tuple[int, str]:

@@ -18,8 +18,8 @@ from benchmarks.coverage.counting import count_macs
 from benchmarks.coverage.subject import load_subject
 from benchmarks.coverage.training import take_training_step
 from trainonce import Partition, Plan
-from trainonce.channels import Example
-from trainonce.report.table import generalise_reason
+from trainonce.runs.report.table import generalise_reason
+from trainonce.structure.channels import Example
 
 KEEP = 0.5
 _MOST_REASONS = 6

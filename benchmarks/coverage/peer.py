@@ -20,7 +20,7 @@ from benchmarks.coverage.calls import largest_difference, run_quietly
 from benchmarks.coverage.counting import count_macs
 from benchmarks.coverage.subject import load_subject
 from benchmarks.coverage.training import take_training_step
-from trainonce.channels import Example
+from trainonce.structure.channels import Example
 
 RATIO = 0.5
 LEAST_PARAMETERS = 0.02

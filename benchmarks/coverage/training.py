@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.coverage.calls import call, flatten, map_tensors
-from trainonce.channels import Example
+from trainonce.structure.channels import Example
 
 _LEARNING_RATE = 1e-3
 _SMALL_KEYPOINTS = 17

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import trainonce
 from benchmarks.coverage.subject import load_subject
-from trainonce.channels import Example
+from trainonce.structure.channels import Example
 
 _LONGEST_REASON = 200
 

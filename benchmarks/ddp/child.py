@@ -15,9 +15,11 @@ from benchmarks.ddp.turns import PlainDDP, TurnSamples
 from benchmarks.loops import noise_batches
 from benchmarks.parent import end_with_parent
 from benchmarks.resnet import build_resnet
-from trainonce.attachment import attach
-from trainonce.pruner import Pruner
-from trainonce.training import Settings, fit, outcome, trainer
+from trainonce.pruning.attachment import attach
+from trainonce.pruning.pruner import Pruner
+from trainonce.training import Settings, fit
+from trainonce.training.loop import trainer
+from trainonce.training.results import outcome
 
 KEEP_FLOPS = 0.45
 EPOCHS = 4

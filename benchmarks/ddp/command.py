@@ -19,7 +19,7 @@ from benchmarks.ddp.child import EPOCHS, KEEP_FLOPS
 from benchmarks.ddp.turns import Turn
 from benchmarks.sheet import RESULTS, ROOT, heading, ratio_table, table, write_sheet
 from benchmarks.waiting import waiting
-from trainonce.schedule import LONG_RUN_EVERY
+from trainonce.pruning.schedule import LONG_RUN_EVERY
 
 BAR = 1.05
 NUM_PROCESSES = 2

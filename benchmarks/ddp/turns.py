@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.loops import Batch
 from benchmarks.pruned_loop import said_phase
-from trainonce.pruner import Pruner
+from trainonce.pruning.pruner import Pruner
 from trainonce.training import Settings
 from trainonce.training.optimizers import OPTIMIZERS
 

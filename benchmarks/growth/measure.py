@@ -12,9 +12,9 @@ from torch import nn
 
 import trainonce
 from benchmarks.growth.subjects import Subject
-from trainonce.projection import Projection, Proximal
-from trainonce.schedule import Strength
-from trainonce.units import Units
+from trainonce.pruning.pulling.projection import Projection, Proximal
+from trainonce.pruning.schedule import Strength
+from trainonce.pruning.units import Units
 
 
 @dataclass(frozen=True, slots=True)

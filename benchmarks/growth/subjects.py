@@ -11,7 +11,7 @@ from torchvision.models.vision_transformer import VisionTransformer
 
 from benchmarks.coverage.scale import build_llama
 from benchmarks.resnet import build_resnet
-from trainonce.channels import Example
+from trainonce.structure.channels import Example
 
 PATCH = 16
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 
 from benchmarks.sheet import ROOT
-from trainonce.checkpoint import BadCheckpoint
-from trainonce.checkpoint.folder import read_checkpoint
-from trainonce.sealing import drafts_in
+from trainonce.errors import CheckpointError
+from trainonce.storage.atomic import drafts_in
+from trainonce.storage.checkpoint.folder import read_checkpoint
 
 ARTEFACT = ("model.safetensors", "plan.json")
 _SECONDS_BETWEEN_LOOKS = 0.001
@@ -80,7 +80,7 @@ def look_at(out: Path) -> Found:
     for path in _checkpoints(out):
         try:
             read_checkpoint(path)
-        except BadCheckpoint as error:
+        except CheckpointError as error:
             unreadable.append(str(error))
     return Found(newest_step(out), bool(drafts_in(out / "checkpoints")), tuple(unreadable))
 

@@ -12,12 +12,12 @@ import torch
 
 from trainonce.data.augmentation import ShiftAndFlip
 from trainonce.data.pictures import Normalisation, Pictures
-from trainonce.training.evaluation import CrossEntropy
-from trainonce.training.precision import Precision
-from trainonce.training.processes import Processes
+from trainonce.training.loop.evaluation import CrossEntropy
+from trainonce.training.loop.precision import Precision
+from trainonce.training.loop.processes import Processes
+from trainonce.training.loop.surroundings import Surroundings
+from trainonce.training.loop.trainer import Trainer
 from trainonce.training.settings import Settings
-from trainonce.training.surroundings import Surroundings
-from trainonce.training.trainer import Trainer
 from trainonce.zoo.residual import thin_resnet
 
 NUM_IMAGES = 5000

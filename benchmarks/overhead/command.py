@@ -13,7 +13,7 @@ from benchmarks.memory import peak_megabytes
 from benchmarks.sheet import RESULTS, heading, ratio_table, write_sheet
 from benchmarks.trainings import KEEP_FLOPS, train_in_turns
 from benchmarks.waiting import waiting
-from trainonce.schedule import LONG_RUN_EVERY, Phase, Schedule
+from trainonce.pruning.schedule import LONG_RUN_EVERY, Phase, Schedule
 
 BAR = 1.05
 LOOPS = ("dense", "unshrunk")

@@ -121,7 +121,7 @@ def _measure(images: Images, depth: int, keep: float, *, num_steps: int, seed: i
     recipe = Recipe()
     optimizer = recipe.optimizer(model)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", trainonce.ShortRun)
+        warnings.simplefilter("ignore", trainonce.ShortRunWarning)
         pruner = trainonce.attach(
             model, optimizer, example=images.example(), keep_flops=keep, total_steps=num_steps, shrink=False, seed=seed
         )

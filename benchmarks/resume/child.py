@@ -35,7 +35,7 @@ def main() -> None:
     model = build_resnet(DEPTH, seed=seed, num_colours=images.num_colours)
     recipe = Recipe()
     optimizer = recipe.optimizer(model)
-    warnings.simplefilter("ignore", trainonce.ShortRun)
+    warnings.simplefilter("ignore", trainonce.ShortRunWarning)
     pruner = trainonce.attach(
         model, optimizer, example=images.example(), keep_flops=KEEP_FLOPS, total_steps=total_steps, strength=STRENGTH, seed=seed
     )

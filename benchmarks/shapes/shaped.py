@@ -12,7 +12,7 @@ import trainonce
 from benchmarks.accuracy.contender import Contender
 from benchmarks.resnet import draw_weights
 from benchmarks.shapes.catalogue import SHAPES
-from trainonce.policies import Capacity
+from trainonce.pruning.policies import Capacity
 
 
 class Shaped(Contender):
@@ -23,7 +23,7 @@ class Shaped(Contender):
         shape = SHAPES[self.configuration.contender]
         policy, whole = Capacity(trunk=shape.trunk, exponent=shape.exponent), copy.deepcopy(self.model)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", trainonce.ShortRun)
+            warnings.simplefilter("ignore", trainonce.ShortRunWarning)
             pruner = trainonce.attach(
                 whole,
                 self.recipe.optimizer(whole),

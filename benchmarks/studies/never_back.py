@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainonce.policies import AnchoredController, Search
-from trainonce.policies.policy import Evaluate
+from trainonce.pruning.policies import AnchoredController, Search
+from trainonce.pruning.policies.policy import Evaluate
 
 _FAR_BELOW = 1e3
 """No noise and no update brings a logit back from there."""

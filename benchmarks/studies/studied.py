@@ -16,10 +16,10 @@ from benchmarks.accuracy.ours import Ours
 from benchmarks.images import load_images, predict
 from benchmarks.studies.never_back import NeverBack
 from benchmarks.studies.variants import VARIANTS, Variant
-from trainonce.policies import AnchoredController, Capacity, Controller, Policy, RandomChoice
-from trainonce.policies.default import BETWEEN_LAYERS
-from trainonce.projection import Pull
-from trainonce.succession import plan_after
+from trainonce.pruning.policies import AnchoredController, Capacity, Controller, Policy, RandomChoice
+from trainonce.pruning.policies.default import BETWEEN_LAYERS
+from trainonce.pruning.pulling.projection import Pull
+from trainonce.structure.succession import plan_after
 
 
 class StudiedDense(Contender):

@@ -8,7 +8,8 @@ import trainonce
 from benchmarks.accuracy.contenders import DEFAULT_POLICY, Entry, add_contenders
 from benchmarks.recipe import Recipe
 from benchmarks.studies.adamw import ADAMW
-from trainonce.projection import Pull
+from trainonce.pruning.pulling import projection
+from trainonce.pruning.pulling.projection import Pull
 
 CONSTANT_LAMBDAS = (0.1, 1.0, 10.0, 100.0)
 GAMMAS = (0.25, 1.0, 4.0, 16.0)
@@ -65,7 +66,7 @@ VARIANTS = {
         words="half-space, constant lambda = 10", pull=trainonce.HalfSpace(), strength=trainonce.Strength.constant(10.0)
     ),
     "adamw": Variant(words="AdamW, proximal", recipe=ADAMW),
-    "adamw_metric": Variant(words="AdamW, proximal in Adam's metric", recipe=ADAMW, pull=trainonce.AdamMetric()),
+    "adamw_metric": Variant(words="AdamW, proximal in Adam's metric", recipe=ADAMW, pull=projection.AdamMetric()),
     "dense_adamw": Variant(words="dense, AdamW", recipe=ADAMW, prunes=False),
     "never_back": Variant(words="what was dropped once stays dropped", revives=False),
     "even": Variant(words="the same share of every layer", trunk=1.0),

@@ -12,9 +12,9 @@ from typing import Any
 
 import trainonce
 from trainonce.cli import deploying, evaluating, inspecting, reporting, train
-from trainonce.plain_text import in_one_line, reason_of
-from trainonce.training.measures import is_out_of_memory
-from trainonce.training.signals import Interrupted
+from trainonce.errors import RunInterruptedError
+from trainonce.messages.plain_text import in_one_line, reason_of
+from trainonce.training.results.measures import is_out_of_memory
 
 DONE = 0
 BAD_INPUT = 2
@@ -30,7 +30,7 @@ def run_command(argv: Sequence[str] | None = None) -> int:
         return arguments.run(arguments) or DONE
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else BAD_INPUT
-    except Interrupted as stop:
+    except RunInterruptedError as stop:
         _tell(str(stop))
         return RESUMABLE
     except BrokenPipeError:

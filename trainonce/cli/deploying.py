@@ -17,12 +17,12 @@ from trainonce.cli.finished_runs import add_run_arguments, load_small, open_run
 from trainonce.cli.printing import say, show, show_json
 from trainonce.deployment.benching import ENGINES, LARGEST_BATCH, Bench, bench
 from trainonce.deployment.exporting import export_artifact, export_onnx, export_program
-from trainonce.plain_text import in_one_line
+from trainonce.errors import SettingError
+from trainonce.messages.plain_text import in_one_line
 from trainonce.recipes.run import build_run_model
-from trainonce.report.table import as_title
-from trainonce.training.limits import BadSetting
-from trainonce.training.measures import Milliseconds
-from trainonce.training.processes import choose_device
+from trainonce.runs.report.table import as_title
+from trainonce.training.loop.processes import choose_device
+from trainonce.training.results.measures import Milliseconds
 
 ENDINGS = {"onnx": "model.onnx", "pt2": "model.pt2", "safetensors": "exported"}
 
@@ -59,7 +59,7 @@ def _export(arguments: argparse.Namespace) -> None:
     device = choose_device(arguments.device)
     path = arguments.out or arguments.folder / ENDINGS[arguments.format]
     if os.path.lexists(path):
-        raise BadSetting(f"{path} exists already. Remove it, or choose another --out.")
+        raise SettingError(f"{path} exists already. Remove it, or choose another --out.")
     run, data = open_run(arguments)
     small = load_small(run, data, arguments.folder).to(device)
     if arguments.format == "onnx":
@@ -73,9 +73,9 @@ def _export(arguments: argparse.Namespace) -> None:
 
 def _bench(arguments: argparse.Namespace) -> None:
     if min(arguments.batch_size) < 1 or max(arguments.batch_size) > LARGEST_BATCH:
-        raise BadSetting(f"--batch-size must be at least 1 and at most {LARGEST_BATCH}.")
+        raise SettingError(f"--batch-size must be at least 1 and at most {LARGEST_BATCH}.")
     if not 0 < arguments.seconds <= 3600:
-        raise BadSetting("--seconds must be above 0 and at most 3600.")
+        raise SettingError("--seconds must be above 0 and at most 3600.")
     device = choose_device(arguments.device)
     run, data = open_run(arguments)
     image = next(iter(data.validation.batches([(torch.arange(1), 0)])))[0]
@@ -90,7 +90,7 @@ def _bench(arguments: argparse.Namespace) -> None:
         say=lambda line: print(line, file=sys.stderr),
     )
     if not found.rows:
-        raise BadSetting(f"nothing could be measured ({in_one_line('; '.join(found.left_out), 600)}).")
+        raise SettingError(f"nothing could be measured ({in_one_line('; '.join(found.left_out), 600)}).")
     if arguments.json:
         show_json(asdict(found))
     else:

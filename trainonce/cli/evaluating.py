@@ -8,9 +8,9 @@ from typing import Any
 
 from trainonce.cli.finished_runs import add_run_arguments, load_small, open_run
 from trainonce.cli.printing import say, show_json
-from trainonce.training.evaluation import CrossEntropy, evaluate
-from trainonce.training.precision import choose_precision
-from trainonce.training.processes import Processes, choose_device
+from trainonce.training.loop.evaluation import CrossEntropy, evaluate
+from trainonce.training.loop.precision import choose_precision
+from trainonce.training.loop.processes import Processes, choose_device
 
 
 def add_commands(commands: Any) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 from torch import nn
 
-from trainonce.artifact import load
 from trainonce.cli.trust import add_trust_flag, check_trust
 from trainonce.data.catalogue import DataSet
-from trainonce.model_names import how_to_resume
+from trainonce.errors import SettingError
 from trainonce.recipes.run import Run, build_run_model, check_run, open_kept_data, run_from
-from trainonce.training.limits import BadSetting, limits_of
-from trainonce.training.run_folder import CONFIG, SMALL, read_config
+from trainonce.runs.folder import CONFIG, SMALL, read_config
+from trainonce.storage.artifact import load
+from trainonce.training.limits import limits_of
+from trainonce.zoo.names import how_to_resume
 
 GIVEN = ("model", "data", "data_dir", "device")
 
@@ -35,7 +36,7 @@ def open_run(arguments: argparse.Namespace) -> tuple[Run, DataSet]:
     """The configuration and the data of a run that a command names."""
     folder: Path = arguments.folder
     if not (folder / CONFIG).is_file():
-        raise BadSetting(f"there is no run in {folder}. Pass the folder that trainonce train wrote, which holds {CONFIG}.")
+        raise SettingError(f"there is no run in {folder}. Pass the folder that trainonce train wrote, which holds {CONFIG}.")
     given = {name: getattr(arguments, name) for name in GIVEN if getattr(arguments, name) is not None}
     config = _complete(read_config(folder), given, folder)
     if "model" not in given:
@@ -43,7 +44,7 @@ def open_run(arguments: argparse.Namespace) -> tuple[Run, DataSet]:
     run = run_from(config | given, Run())
     check_run(run)
     if not (folder / SMALL).is_dir():
-        raise BadSetting(f"the run in {folder} has no small model yet. Go on with {how_to_resume(folder, config)}.")
+        raise SettingError(f"the run in {folder} has no small model yet. Go on with {how_to_resume(folder, config)}.")
     return run, open_kept_data(run, folder, is_named=bool(given.keys() & {"data", "data_dir"}))
 
 
@@ -61,7 +62,7 @@ def _complete(config: dict[str, Any], given: dict[str, Any], folder: Path) -> di
         for name, example in (("model", "package.module:function"), ("data", "NAME"))
         if name not in config and name not in given
     ]:
-        raise BadSetting(
+        raise SettingError(
             f"the run in {folder} was made by trainonce.fit, which doesn't record how the model was built. Pass {' and '.join(missing)}."
         )
     # A program may have written more into it than settings.

@@ -11,8 +11,8 @@ from rich.text import Text
 
 import trainonce
 from trainonce.cli.printing import show
-from trainonce.plain_text import in_one_line
-from trainonce.report.table import as_json, as_table
+from trainonce.messages.plain_text import in_one_line
+from trainonce.runs.report.table import as_json, as_table
 from trainonce.zoo.inputs import describe
 from trainonce.zoo.sources import build
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from trainonce.plain_text import in_one_line
+from trainonce.messages.plain_text import in_one_line
 
 
 class _Terminal(Console):

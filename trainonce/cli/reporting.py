@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from trainonce.cli.printing import say, show, show_json
-from trainonce.report.run_table import as_run_table
-from trainonce.report.writing import keep_report, read_report, write_report
-from trainonce.training.run_folder import room_in
+from trainonce.runs.folder import room_in
+from trainonce.runs.report.run_table import as_run_table
+from trainonce.runs.report.writing import keep_report, read_report, write_report
 
 
 def add_commands(commands: Any) -> None:

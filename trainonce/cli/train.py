@@ -12,25 +12,17 @@ from typing import Any
 from trainonce.cli.flags import add_setting_flags, given_settings
 from trainonce.cli.printing import say, show
 from trainonce.cli.trust import add_trust_flag, check_trust
-from trainonce.model_names import how_to_resume
+from trainonce.errors import SettingError
 from trainonce.recipes.catalogue import find_recipe, recipe_names
 from trainonce.recipes.run import Run, check_run, run_from, scale_epochs, train
-from trainonce.report.live import Silence, choose_view
-from trainonce.report.run_table import as_run_table
-from trainonce.report.writing import PAGE, complete_report
-from trainonce.training.config_file import read_yaml, to_yaml
-from trainonce.training.limits import BadSetting
-from trainonce.training.run_folder import (
-    CONFIG,
-    Stage,
-    check_start,
-    clear,
-    occupied,
-    read_unchanged_config,
-    stage_of,
-)
+from trainonce.runs.config_file import read_yaml, to_yaml
+from trainonce.runs.folder import CONFIG, Stage, check_start, clear, occupied, read_unchanged_config, stage_of
+from trainonce.runs.report.live import Silence, choose_view
+from trainonce.runs.report.run_table import as_run_table
+from trainonce.runs.report.writing import PAGE, complete_report
 from trainonce.training.session import MAY_DIFFER
 from trainonce.training.settings import as_plain
+from trainonce.zoo.names import how_to_resume
 
 _EXAMPLES = """\
 examples:
@@ -100,7 +92,7 @@ def _settle(arguments: argparse.Namespace) -> tuple[Run, Path, bool]:
     if arguments.resume is not None and arguments.resume != "auto":
         return _settle_resumed(arguments, given)
     if arguments.recipe is None and arguments.config is None and not {"model", "data"} & given.keys():
-        raise BadSetting("nothing to train: pass a recipe, --config, or --model and --data. trainonce train --help lists the recipes.")
+        raise SettingError("nothing to train: pass a recipe, --config, or --model and --data. trainonce train --help lists the recipes.")
     run = Run() if arguments.recipe is None else find_recipe(arguments.recipe)
     if arguments.config is not None:
         config = read_yaml(arguments.config)
@@ -122,18 +114,20 @@ def _settle(arguments: argparse.Namespace) -> tuple[Run, Path, bool]:
 def _settle_resumed(arguments: argparse.Namespace, given: dict[str, Any]) -> tuple[Run, Path, bool]:
     folder = Path(arguments.resume)
     if arguments.out is not None and arguments.out.resolve() != folder.resolve():
-        raise BadSetting(f"--out is {arguments.out} and --resume is {folder}. A run goes on in its own folder: leave --out out.")
+        raise SettingError(f"--out is {arguments.out} and --resume is {folder}. A run goes on in its own folder: leave --out out.")
     if arguments.recipe is not None or arguments.config is not None:
-        raise BadSetting("--resume takes all settings from the run's folder. Leave the recipe and --config out.")
+        raise SettingError("--resume takes all settings from the run's folder. Leave the recipe and --config out.")
     if not folder.is_dir() or stage_of(folder) is Stage.NEW:
-        raise BadSetting(f"there is no run in {folder}. Pass the folder of a run, which holds config.yaml.")
+        raise SettingError(f"there is no run in {folder}. Pass the folder of a run, which holds config.yaml.")
     config = read_unchanged_config(folder, may_differ=MAY_DIFFER)
     if "model" not in config:
-        raise BadSetting(f"the run in {folder} was made by trainonce.fit, which has its model. Go on with {how_to_resume(folder, config)}.")
+        raise SettingError(
+            f"the run in {folder} was made by trainonce.fit, which has its model. Go on with {how_to_resume(folder, config)}."
+        )
     # The model may be named again: that says that it is trusted.
     same = {"model"} if given.get("model") == config["model"] else set()
     if fixed := sorted(given.keys() - MAY_DIFFER - same):
-        raise BadSetting(f"--{fixed[0].replace('_', '-')} can't change when a run goes on. Leave it out, or start another run.")
+        raise SettingError(f"--{fixed[0].replace('_', '-')} can't change when a run goes on. Leave it out, or start another run.")
     if not arguments.print_config and "model" not in given:
         check_trust(config["model"], file=folder / CONFIG, is_trusted=arguments.trust_code)
     return run_from(given, run_from(config, Run())), folder, True

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from trainonce.model_names import names_code
-from trainonce.plain_text import in_one_line
-from trainonce.training.limits import BadSetting
+from trainonce.errors import SettingError
+from trainonce.messages.plain_text import in_one_line
+from trainonce.zoo.names import names_code
 
 
 def add_trust_flag(parser: argparse.ArgumentParser) -> None:
@@ -20,14 +20,14 @@ def add_trust_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def check_trust(source: object, *, file: Path, is_trusted: bool) -> None:
-    """Raise BadSetting if a file names code, for a command line that doesn't; nothing has been imported then.
+    """Raise SettingError if a file names code, for a command line that doesn't; nothing has been imported then.
 
     The names of libraries' models are no code: they are looked up in the library's own list.
     """
     if is_trusted or not isinstance(source, str) or not names_code(source):
         return
     shown = in_one_line(source, 120)
-    raise BadSetting(
+    raise SettingError(
         f"{file} names the model {shown}, which is Python code that this command would import and run. "
         f"If you trust it, add --trust-code or --model {shown}."
     )

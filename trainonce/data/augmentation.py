@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchvision.transforms import v2
 
-from trainonce.noise import mix, uniform
+from trainonce.data.sample_rng import mix, uniform
 
 
 class Augmentation(Protocol):

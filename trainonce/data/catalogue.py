@@ -12,11 +12,8 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from trainonce.naming import shown
-
-
-class BadData(ValueError):
-    """Data that can't be used: an unknown name, a missing folder, too many broken images."""
+from trainonce.data.file_names import shown
+from trainonce.errors import DataError
 
 
 class Samples(Protocol):
@@ -117,25 +114,25 @@ def dataset_names() -> tuple[str, ...]:
 
 
 def check_source(source: str, options: DataOptions) -> None:
-    """Raise BadData if the name is unknown or the folder isn't there; nothing is loaded."""
+    """Raise DataError if the name is unknown or the folder isn't there; nothing is loaded."""
     name, colon, rest = source.partition(":")
     if name not in dataset_names():
-        raise BadData(_unknown(source, name))
+        raise DataError(_unknown(source, name))
     if name == "folder":
         if not rest:
-            raise BadData("folder needs a path. Write it as folder:PATH, with one folder of images per class in it.")
+            raise DataError("folder needs a path. Write it as folder:PATH, with one folder of images per class in it.")
         place = expanded(rest if options.data_dir is None else options.data_dir)
         if not os.path.isdir(place):
             advice = "Give the folder that holds train/ and val/, or one folder per class" + (
                 "; if it was moved, say with --data-dir where it is." if options.data_dir is None else "."
             )
-            raise BadData(f"there is no folder {shown(place)}. {advice}")
+            raise DataError(f"there is no folder {shown(place)}. {advice}")
     elif colon:
-        raise BadData(f"{name} takes nothing behind a colon. Say where its files are with --data-dir.")
+        raise DataError(f"{name} takes nothing behind a colon. Say where its files are with --data-dir.")
     elif options.data_dir is not None and not os.path.isdir(expanded(options.data_dir)):
         if options.download and name != "imagenet":
             return
-        raise BadData(f"there is no folder {shown(options.data_dir)}. Give the folder that holds the files of {name}.")
+        raise DataError(f"there is no folder {shown(options.data_dir)}. Give the folder that holds the files of {name}.")
 
 
 def _unknown(source: str, name: str) -> str:
@@ -151,11 +148,11 @@ def _unknown(source: str, name: str) -> str:
 
 
 def expanded(path: str | Path) -> Path:
-    """The path with ~ written out; BadData where nobody knows what ~ is."""
+    """The path with ~ written out; DataError where nobody knows what ~ is."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise BadData(f"there is no home folder that {shown(path)} could be in. Write the path out, or set HOME.") from None
+        raise DataError(f"there is no home folder that {shown(path)} could be in. Write the path out, or set HOME.") from None
 
 
 def list_few(classes: Sequence[str]) -> str:

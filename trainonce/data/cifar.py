@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torchvision import datasets
 
-from trainonce.data.catalogue import BadData, DataOptions, DataSet, Shape, dataset, expanded
+from trainonce.data.catalogue import DataOptions, DataSet, Shape, dataset, expanded
+from trainonce.data.file_names import shown
 from trainonce.data.resizing import in_memory
-from trainonce.naming import shown
+from trainonce.errors import DataError
 
 DEFAULT_FOLDER = Path("~/.cache/trainonce")
 
@@ -41,16 +42,16 @@ def through_torchvision(name: str, kind: Any, options: DataOptions, *, train: bo
     try:
         return kind(root, train=train, download=False)
     except OSError as error:
-        raise BadData(f"can't read {name} in {shown(root)} ({shown(error)}). Allow reading it, or give another --data-dir.") from None
+        raise DataError(f"can't read {name} in {shown(root)} ({shown(error)}). Allow reading it, or give another --data-dir.") from None
     except RuntimeError:
         if not options.download:
-            raise BadData(f"{name} is not in {shown(root)}, or damaged. Put its files there, or allow --download.") from None
+            raise DataError(f"{name} is not in {shown(root)}, or damaged. Put its files there, or allow --download.") from None
     try:
         root.mkdir(parents=True, exist_ok=True)
         return kind(root, train=train, download=True)
     except (OSError, RuntimeError) as error:
         reason = shown(" ".join(str(error).split()))
-        raise BadData(
+        raise DataError(
             f"{name} is not in {shown(root)} and can't be downloaded ({reason}). Say with --data-dir where its files are."
         ) from None
 
@@ -61,4 +62,4 @@ def _find_root(name: str, options: DataOptions) -> Path:
     try:
         return DEFAULT_FOLDER.expanduser()
     except RuntimeError:
-        raise BadData(f"there is no home folder to keep {name} in. Say with --data-dir where its files are, or may be put.") from None
+        raise DataError(f"there is no home folder to keep {name} in. Say with --data-dir where its files are, or may be put.") from None

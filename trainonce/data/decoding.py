@@ -18,7 +18,7 @@ from PIL import Image, ImageFile
 from torch import Tensor
 from torchvision.transforms import v2
 
-from trainonce.naming import shown
+from trainonce.data.file_names import shown
 
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM")
 """What the accepted endings stand for. Pillow knows more, and starts Ghostscript for one of them (EPS)."""

@@ -17,14 +17,14 @@ from torch.utils.data import Dataset
 from torchvision.transforms import v2
 
 from trainonce.data.augmentation import policy_transform
-from trainonce.data.catalogue import BadData
 from trainonce.data.decoding import decode
+from trainonce.data.file_names import shown
+from trainonce.data.identity.describing import describe_files
 from trainonce.data.listing import Listing
 from trainonce.data.pictures import Normalisation
-from trainonce.identity.describing import describe_files
-from trainonce.naming import shown
-from trainonce.noise import mix
-from trainonce.reading import read_batches
+from trainonce.data.sample_rng import mix
+from trainonce.data.workers import read_batches
+from trainonce.errors import DataError
 
 IMAGENET = Normalisation(mean=(0.485, 0.456, 0.406), deviation=(0.229, 0.224, 0.225))
 RESIZE_SHARE = 0.875
@@ -71,7 +71,7 @@ class ImageFiles:
     def batches(self, draws: Iterable[tuple[Tensor, int]]) -> Iterator[tuple[Tensor, Tensor]]:
         """For each draw of sample numbers and a seed: normalised images, and their labels."""
         for found in read_batches(_Reading(self), draws, num_workers=self.num_workers):
-            if isinstance(found, BadData):
+            if isinstance(found, DataError):
                 raise found
             images, labels, broken = found
             self._note(broken)
@@ -94,7 +94,7 @@ class ImageFiles:
                 images.append(self.transform(image))
                 kept.append(sample)
         if not images:
-            raise BadData(f"no image of a batch can be read, such as {shown(broken[0][0])} ({broken[0][1]}). Mend or remove them.")
+            raise DataError(f"no image of a batch can be read, such as {shown(broken[0][0])} ({broken[0][1]}). Mend or remove them.")
         while self.replaces_bad and len(images) < len(samples):
             images.append(images[0])
             kept.append(kept[0])
@@ -109,10 +109,10 @@ class ImageFiles:
 
 
 def check_bad(bad: dict[Path, str], limit: int) -> None:
-    """Raise BadData when more files are broken than may be."""
+    """Raise DataError when more files are broken than may be."""
     if len(bad) > limit:
         path, reason = next(reversed(bad.items()))
-        raise BadData(
+        raise DataError(
             f"{len(bad)} images can't be read, more than the {limit} that are allowed; "
             f"the last is {shown(path)} ({reason}). "
             f"Mend or remove them, or allow more with --max-bad-images."
@@ -128,6 +128,6 @@ class _Reading(Dataset[Any]):
     def __getitem__(self, draw: Any) -> Any:
         try:
             return self.files.read(*draw)
-        except BadData as error:
+        except DataError as error:
             # An error that a process raises arrives with its whole traceback; as a value it arrives as it is.
             return error

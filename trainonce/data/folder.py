@@ -14,14 +14,15 @@ import torch
 from torch import Tensor
 
 from trainonce.data.augmentation import small_image_augmentation
-from trainonce.data.catalogue import BadData, DataOptions, DataSet, Shape, dataset, expanded, list_few
+from trainonce.data.catalogue import DataOptions, DataSet, Shape, dataset, expanded, list_few
 from trainonce.data.decoding import decode
+from trainonce.data.file_names import shown
 from trainonce.data.files import IMAGENET, ImageFiles, check_bad, training_transform, validation_transform
+from trainonce.data.identity.describing import describe_files
 from trainonce.data.listing import Listing, Listings, list_classes, list_images, training_folder
 from trainonce.data.pictures import Normalisation, Pictures
 from trainonce.data.sizing import describe_sizes, own_size, typical_side
-from trainonce.identity.describing import describe_files
-from trainonce.naming import shown
+from trainonce.errors import DataError
 
 LARGEST_IN_MEMORY = 64
 """Images of up to this many pixels are decoded once and kept."""
@@ -132,5 +133,5 @@ def _decode_all(listing: Listing, size: int, bad: dict[Path, str], limit: int) -
             log.warning("skipped a broken image: %s (%s)", shown(path), error)
             check_bad(bad, limit)
     if not images:
-        raise BadData(f"none of the {len(listing)} images can be read, such as {shown(next(iter(bad)))}. Mend or remove them.")
+        raise DataError(f"none of the {len(listing)} images can be read, such as {shown(next(iter(bad)))}. Mend or remove them.")
     return torch.stack(images), torch.tensor(labels, dtype=torch.long)

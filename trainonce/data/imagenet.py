@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from trainonce.data.catalogue import BadData, DataOptions, DataSet, Shape, dataset, expanded
+from trainonce.data.catalogue import DataOptions, DataSet, Shape, dataset, expanded
+from trainonce.data.file_names import shown
 from trainonce.data.folder import from_listings
 from trainonce.data.listing import list_classes, list_images
 from trainonce.data.sizing import LARGEST_SIZE, typical_side
-from trainonce.naming import shown
+from trainonce.errors import DataError
 
 
 def describe_imagenet(_: str, options: DataOptions) -> Shape:
@@ -29,8 +30,8 @@ def open_imagenet(_: str, options: DataOptions) -> DataSet:
 
 def _find_root(options: DataOptions) -> Path:
     if options.data_dir is None:
-        raise BadData("imagenet needs --data-dir, a folder with train/ and val/ and one folder per class in each.")
+        raise DataError("imagenet needs --data-dir, a folder with train/ and val/ and one folder per class in each.")
     root = expanded(options.data_dir)
     if not os.path.isdir(root / "train"):
-        raise BadData(f"there is no train/ in {shown(root)}. Give a folder with train/ and val/ and one folder per class in each.")
+        raise DataError(f"there is no train/ in {shown(root)}. Give a folder with train/ and val/ and one folder per class in each.")
     return root

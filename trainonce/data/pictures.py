@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from trainonce.data.augmentation import Augmentation, Unchanged
-from trainonce.identity.describing import describe_tensors
+from trainonce.data.identity.describing import describe_tensors
 
 
 @dataclass(frozen=True, slots=True, eq=False)

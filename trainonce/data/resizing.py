@@ -13,9 +13,9 @@ from torch import Tensor
 
 from trainonce.data.augmentation import small_image_augmentation
 from trainonce.data.catalogue import DataOptions, DataSet, list_few
+from trainonce.data.identity.describing import describe_tensors
 from trainonce.data.pictures import Normalisation, Pictures
 from trainonce.data.sizing import describe_sizes
-from trainonce.identity.describing import describe_tensors
 
 Labelled = tuple[Tensor, Tensor]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from statistics import median_low
 
 from trainonce.data.decoding import read_shorter_side
+from trainonce.data.file_names import number_of
 from trainonce.data.listing import list_files
-from trainonce.naming import number_of
 
 LARGEST_SIZE = 224
 """Photos are used at this size unless another is asked for."""

@@ -13,16 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainonce.plain_text import reason_of
-from trainonce.training.measures import Milliseconds, count_macs, is_out_of_memory, measure_latency
+from trainonce.errors import EngineError
+from trainonce.messages.plain_text import reason_of
+from trainonce.training.results.measures import Milliseconds, count_macs, is_out_of_memory, measure_latency
 
 ENGINES = ("eager", "compiled", "onnxruntime")
 LARGEST_BATCH = 2**20
 CPU = torch.device("cpu")
-
-
-class MissingEngine(ValueError):
-    """An engine that is not installed or does not run here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +79,7 @@ def bench(
                 batch = image.expand(batch_size, *image.shape[1:]).contiguous()
                 models = {"dense": _prepare(engine, dense, batch), "small": _prepare(engine, small, batch)}
                 times = measure_latency(models, batch, seconds=seconds)
-            except MissingEngine as error:
+            except EngineError as error:
                 left_out.append(f"{engine}: {error}")
                 break
             except (RuntimeError, MemoryError) as error:
@@ -101,11 +98,11 @@ class _Session(nn.Module):
     def __init__(self, model: nn.Module, batch: Tensor) -> None:
         super().__init__()
         if batch.device.type != "cpu":
-            raise MissingEngine("measured on the CPU only; pass --device cpu")
+            raise EngineError("measured on the CPU only; pass --device cpu")
         try:
             import onnxruntime
         except ImportError:
-            raise MissingEngine("not installed; pip install 'trainonce[export]'") from None
+            raise EngineError("not installed; pip install 'trainonce[export]'") from None
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
@@ -127,7 +124,7 @@ class _Session(nn.Module):
 
 def _refusal(error: Exception) -> Exception:
     """What ends one batch size, if memory ran out, or else the whole engine."""
-    return MemoryError(reason_of(error)) if is_out_of_memory(error) else MissingEngine(reason_of(error))
+    return MemoryError(reason_of(error)) if is_out_of_memory(error) else EngineError(reason_of(error))
 
 
 def _prepare(engine: str, model: nn.Module, batch: Tensor) -> nn.Module:

@@ -13,19 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainonce.artifact import load, save
-from trainonce.comparison import Difference, compare
-from trainonce.plain_text import reason_of
-from trainonce.sealing import draft_of, refuse_links
-from trainonce.training.evaluation import logits_of
-from trainonce.training.samples import Samples
+from trainonce.errors import ExportError
+from trainonce.execution.comparison import Difference, compare
+from trainonce.messages.plain_text import reason_of
+from trainonce.storage.artifact import load, save
+from trainonce.storage.atomic import draft_of, refuse_links
+from trainonce.training.batches.samples import Samples
+from trainonce.training.loop.evaluation import logits_of
 
 LARGEST_DIFFERENCE = 1e-3
 """Relative to the largest score; ONNX Runtime sums in another order."""
-
-
-class BadExport(ValueError):
-    """A file that does not compute what the model does, or can't be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +40,7 @@ def export_onnx(model: nn.Module, samples: Samples, path: Path) -> Exported:
     try:
         import onnxruntime
     except ImportError:
-        raise BadExport("ONNX needs packages that are not installed. Install them with: pip install 'trainonce[export]'") from None
+        raise ExportError("ONNX needs packages that are not installed. Install them with: pip install 'trainonce[export]'") from None
     with _draft_of(path) as draft, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -61,7 +58,7 @@ def export_onnx(model: nn.Module, samples: Samples, path: Path) -> Exported:
         except OSError:
             raise
         except Exception as error:
-            raise BadExport(f"torch can't export this model ({reason_of(error)}). Try --format pt2.") from error
+            raise ExportError(f"torch can't export this model ({reason_of(error)}). Try --format pt2.") from error
         session = onnxruntime.InferenceSession(str(draft), providers=["CPUExecutionProvider"])
         return _compared(
             _Placed(model, _device_of(model)),
@@ -83,7 +80,7 @@ def export_program(model: nn.Module, samples: Samples, path: Path) -> Exported:
         # Into memory: torch's own writing of files ends the whole process on a full disk.
         torch.export.save(program, content)
     except Exception as error:
-        raise BadExport(f"torch can't export this model ({reason_of(error)}).") from error
+        raise ExportError(f"torch can't export this model ({reason_of(error)}).") from error
     content.seek(0)
     device = _device_of(model)
     found = _compared(_Placed(model, device), samples, path, _Placed(torch.export.load(content).module(), device))
@@ -104,7 +101,7 @@ def _draft_of(path: Path) -> Iterator[Path]:
         draft.replace(path)
     except OSError as error:
         reason = error.strerror or reason_of(error)
-        raise BadExport(f"can't write {path} ({reason}). Make room there and allow writing, or pass another --out.") from None
+        raise ExportError(f"can't write {path} ({reason}). Make room there and allow writing, or pass another --out.") from None
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
@@ -152,12 +149,12 @@ def _compared(model: nn.Module, samples: Samples, path: Path, run: Callable[[Ten
         wanted, found = model(inputs), run(inputs)
         here = compare(wanted, found)
         if here.num_nan:
-            raise BadExport("the model gives NaN on a validation sample: it has diverged, and there is nothing to export.")
+            raise ExportError("the model gives NaN on a validation sample: it has diverged, and there is nothing to export.")
         _check_classes(wanted, found, path)
         num_samples += len(inputs)
         difference |= here
     if difference.relative > LARGEST_DIFFERENCE:
-        raise BadExport(f"{path} differs from the model by {difference.relative:.1e} of its largest score. Please report this.")
+        raise ExportError(f"{path} differs from the model by {difference.relative:.1e} of its largest score. Please report this.")
     return Exported(path=path, num_samples=num_samples, largest_difference=difference.relative)
 
 
@@ -168,4 +165,4 @@ def _check_classes(wanted: Tensor, found: Tensor, path: Path) -> None:
     gap = wanted.topk(2, dim=1).values.diff(dim=1).abs()
     # Two classes with the same score may change places.
     if float(gap[differs].max()) > LARGEST_DIFFERENCE * float(wanted.abs().max()):
-        raise BadExport(f"{path} gives another class for a validation sample. Please report this, with the model's name.")
+        raise ExportError(f"{path} gives another class for a validation sample. Please report this, with the model's name.")

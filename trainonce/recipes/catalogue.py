@@ -6,8 +6,8 @@ import importlib
 from collections.abc import Callable
 from difflib import get_close_matches
 
+from trainonce.errors import SettingError
 from trainonce.recipes.run import Run
-from trainonce.training.limits import BadSetting
 
 _RECIPES: dict[str, Callable[[], Run]] = {}
 _MODULES = ("demo", "paper")
@@ -40,5 +40,5 @@ def find_recipe(name: str) -> Run:
     if name not in recipe_names():
         near = get_close_matches(name, recipe_names(), n=3, cutoff=0.5)
         advice = f"Did you mean {' or '.join(near)}?" if near else f"There are {', '.join(recipe_names())}."
-        raise BadSetting(f"there is no recipe {name!r}. {advice}")
+        raise SettingError(f"there is no recipe {name!r}. {advice}")
     return _RECIPES[name]()

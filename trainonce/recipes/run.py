@@ -11,22 +11,23 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainonce.attachment import find_budget
 from trainonce.data.augmentation import POLICIES
-from trainonce.data.catalogue import BadData, DataOptions, DataSet, Shape, check_source, describe_data, open_data
+from trainonce.data.catalogue import DataOptions, DataSet, Shape, check_source, describe_data, open_data
+from trainonce.data.identity.keeping import check_evaluated, read_identity
 from trainonce.data.resizing import with_normalization
-from trainonce.identity.keeping import check_evaluated, read_identity
-from trainonce.plain_text import reason_of, steers
-from trainonce.report.live import View
+from trainonce.errors import DataError, SettingError, UnknownModelError
+from trainonce.messages.plain_text import LARGEST_WHOLE, reason_of, shorten, steers
+from trainonce.pruning.attachment import find_budget
+from trainonce.runs.report.live import View
+from trainonce.runs.scalars import check_installed
 from trainonce.training.fitting import fit
-from trainonce.training.limits import LARGEST_WHOLE, BadSetting, limits_of, setting, shorten
-from trainonce.training.outcome import Result
-from trainonce.training.policies import find_policy
-from trainonce.training.precision import choose_precision
-from trainonce.training.processes import choose_device
-from trainonce.training.scalars import check_installed
+from trainonce.training.limits import limits_of, setting
+from trainonce.training.loop.precision import choose_precision
+from trainonce.training.loop.processes import choose_device
+from trainonce.training.policy_names import find_policy
+from trainonce.training.results.outcome import Result
 from trainonce.training.settings import Settings, as_plain, check_budget
-from trainonce.zoo.sources import Build, UnknownModel, build, check_name
+from trainonce.zoo.sources import Build, build, check_name
 
 LONGEST_TEXT = 4096
 
@@ -68,7 +69,7 @@ def run_from(values: Mapping[str, Any], start: Run) -> Run:
         if name not in limits:
             near = get_close_matches(name, limits, n=1, cutoff=0.5)
             advice = f"Did you mean {near[0]}?" if near else "trainonce train --help lists all settings."
-            raise BadSetting(f"there is no setting {shorten(name)}. {advice}")
+            raise SettingError(f"there is no setting {shorten(name)}. {advice}")
         found = limits[name]
         check_text(name, value)
         if found.several and isinstance(value, list | tuple):
@@ -79,11 +80,11 @@ def run_from(values: Mapping[str, Any], start: Run) -> Run:
 
 
 def check_text(name: str, value: Any) -> None:
-    """Raise BadSetting for a text that can't be a name or a path: a stranger's are printed and opened."""
+    """Raise SettingError for a text that can't be a name or a path: a stranger's are printed and opened."""
     for text in value if isinstance(value, list | tuple) else [value]:
         if isinstance(text, str) and (len(text) > LONGEST_TEXT or steers(text)):
             problem = f"has {len(text):,} characters" if len(text) > LONGEST_TEXT else "holds control characters"
-            raise BadSetting(f"{name} {problem}. Write it anew: {shorten(text)}.")
+            raise SettingError(f"{name} {problem}. Write it anew: {shorten(text)}.")
 
 
 def scale_epochs(run: Run, epochs: int) -> Run:
@@ -179,13 +180,13 @@ def _check_output(run: Run, model: nn.Module, data: DataSet | Shape) -> None:
         output = model.eval()(image)
     except Exception as error:
         reason = f"{type(error).__name__}: {reason_of(error)}"
-        raise UnknownModel(
+        raise UnknownModelError(
             f"{run.model} can't take images of {data.image_size} pixels ({reason}). Give another --img-size, or another model."
         ) from None
     found = output[0] if isinstance(output, tuple) else getattr(output, "logits", output)
     if not isinstance(found, torch.Tensor) or found.dim() != 2 or found.shape[1] < data.num_classes:
         shape = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
-        raise BadData(
+        raise DataError(
             f"{run.model} gives {shape} for two images, and {run.data} has {data.num_classes} classes. Give a classifier for them."
         )
 

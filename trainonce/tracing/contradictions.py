@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from trainonce.channels import ChannelGroup
-from trainonce.tracing.checks import Check, Replays
-from trainonce.tracing.expressions import Attribute
+from trainonce.structure.channels import ChannelGroup
 from trainonce.tracing.partition import Numbering, SizeSolver, number_channels, settle
-from trainonce.tracing.recording import Recording
-from trainonce.tracing.sizes import checks_of
+from trainonce.tracing.sizes.checks import Check, Replays
+from trainonce.tracing.sizes.solver import checks_of
+from trainonce.tracing.state.expressions import Attribute
+from trainonce.tracing.state.recording import Recording
 
 
 def keep_contradicted(recording: Recording, order: Mapping[str, int], *, seeds: Sequence[int] = (0, 1, 2)) -> SizeSolver:

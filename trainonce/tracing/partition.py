@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from trainonce.channels import AttributeChange, ChannelGroup, Contraction, Example, Factor, Partition, Role, Slice, WrongPlan
-from trainonce.tracing.checks import Check, Replays, Survivors
-from trainonce.tracing.labels import KERNEL, LabelBook, Layer, Slot
-from trainonce.tracing.recording import Product, Recording
-from trainonce.tracing.sizes import attribute_changes, checks_of, solve
+from trainonce.errors import PlanError
+from trainonce.structure.channels import AttributeChange, ChannelGroup, Contraction, Example, Factor, Partition, Role, Slice
+from trainonce.tracing.sizes.checks import Check, Replays, Survivors
+from trainonce.tracing.sizes.solver import attribute_changes, checks_of, solve
+from trainonce.tracing.state.labels import KERNEL, LabelBook, Layer, Slot
+from trainonce.tracing.state.recording import Product, Recording
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,10 +203,10 @@ class SizeSolver:
         return attribute_changes(changed, self.recording.originals), failed
 
     def __call__(self, masks: Mapping[str, Tensor]) -> tuple[AttributeChange, ...]:
-        """Attribute changes; raises WrongPlan if the masks contradict a size in the model."""
+        """Attribute changes; raises PlanError if the masks contradict a size in the model."""
         changes, failed = self.attempt(masks)
         if failed:
-            raise WrongPlan(f"these masks don't fit the model: {failed[0].reason}. Keep the group whole, or as many channels in each part.")
+            raise PlanError(f"these masks don't fit the model: {failed[0].reason}. Keep the group whole, or as many channels in each part.")
         return changes
 
 

@@ -9,12 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainonce.distributed import unwrapped_optimizer
-from trainonce.policies.policy import Policy
-from trainonce.training.learning_rate import Rates, shown
-from trainonce.training.limits import BadSetting, defaults_of, shorten
+from trainonce.errors import SettingError
+from trainonce.messages.plain_text import shorten
+from trainonce.pruning.distributed import unwrapped_optimizer
+from trainonce.pruning.policies.policy import Policy
+from trainonce.training.batches.samples import Source
+from trainonce.training.limits import defaults_of
+from trainonce.training.loop.learning_rate import Rates, shown
 from trainonce.training.optimizers import OPTIMIZERS
-from trainonce.training.samples import Source
 from trainonce.training.settings import Settings, as_plain, with_changes
 
 Optimizer = torch.optim.Optimizer | Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -23,38 +25,38 @@ OF_OPTIMIZERS = ("opt", "momentum", "nesterov", "weight_decay")
 
 
 def check_model(model: Any) -> None:
-    """Raise BadSetting unless it is a module."""
+    """Raise SettingError unless it is a module."""
     if isinstance(model, type) and issubclass(model, nn.Module):
-        raise BadSetting(f"model is the class {model.__name__}. Pass an instance: {model.__name__}(...).")
+        raise SettingError(f"model is the class {model.__name__}. Pass an instance: {model.__name__}(...).")
     if not isinstance(model, nn.Module):
-        raise BadSetting(f"model must be an nn.Module, got {type(model).__name__}.")
+        raise SettingError(f"model must be an nn.Module, got {type(model).__name__}.")
     if next(model.parameters(), None) is None:
-        raise BadSetting(f"this {type(model).__name__} has no parameters, so there is nothing to train.")
+        raise SettingError(f"this {type(model).__name__} has no parameters, so there is nothing to train.")
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise BadSetting(f"all parameters of this {type(model).__name__} are frozen. Thaw some with requires_grad_(True).")
+        raise SettingError(f"all parameters of this {type(model).__name__} are frozen. Thaw some with requires_grad_(True).")
 
 
 def check_arguments(*, out: Any, settings: Any, loss: Any, policy: Any, view: Any, quiet: bool) -> None:
-    """Raise BadSetting for the first argument of a kind that can't work."""
+    """Raise SettingError for the first argument of a kind that can't work."""
     if settings is not None and not isinstance(settings, Settings):
         advice = "Write Settings(**settings)." if isinstance(settings, dict) else "Pass trainonce.Settings(...)."
-        raise BadSetting(f"settings is a {type(settings).__name__}. {advice}")
+        raise SettingError(f"settings is a {type(settings).__name__}. {advice}")
     if out is not None and not isinstance(out, str | os.PathLike):
-        raise BadSetting(f"out must be a folder's path, got {shorten(out)}.")
+        raise SettingError(f"out must be a folder's path, got {shorten(out)}.")
     if isinstance(loss, type):
-        raise BadSetting(f"loss is the class {loss.__name__}. Pass an instance, {loss.__name__}(), or a function.")
+        raise SettingError(f"loss is the class {loss.__name__}. Pass an instance, {loss.__name__}(), or a function.")
     if loss is not None and not callable(loss):
-        raise BadSetting(f"loss must be a function of the model's output and the targets, got {shorten(loss)}.")
+        raise SettingError(f"loss must be a function of the model's output and the targets, got {shorten(loss)}.")
     if isinstance(policy, str):
-        raise BadSetting(f"policy is a text. Pass Settings(policy={policy!r}), or an object such as trainonce.policies.Taylor().")
+        raise SettingError(f"policy is a text. Pass Settings(policy={policy!r}), or an object such as trainonce.policies.Taylor().")
     if isinstance(policy, type):
-        raise BadSetting(f"policy is the class {policy.__name__}. Pass an instance: {policy.__name__}().")
+        raise SettingError(f"policy is the class {policy.__name__}. Pass an instance: {policy.__name__}().")
     if policy is not None and not isinstance(policy, Policy):
-        raise BadSetting(f"policy must be a trainonce.policies.Policy, got {type(policy).__name__}.")
+        raise SettingError(f"policy must be a trainonce.policies.Policy, got {type(policy).__name__}.")
     if view is not None and not all(callable(getattr(view, name, None)) for name in ("show", "say", "close")):
-        raise BadSetting(f"view must have show, say and close; this {type(view).__name__} has not.")
+        raise SettingError(f"view must have show, say and close; this {type(view).__name__} has not.")
     if view is not None and quiet:
-        raise BadSetting("view and quiet contradict each other. Pass one of them.")
+        raise SettingError("view and quiet contradict each other. Pass one of them.")
 
 
 def make_optimizer(given: Any, model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
@@ -62,18 +64,20 @@ def make_optimizer(given: Any, model: nn.Module, settings: Settings) -> torch.op
     if given is None:
         return OPTIMIZERS[settings.opt](model.parameters(), settings)
     if isinstance(given, str):
-        raise BadSetting(f"optimizer is a text. Pass Settings(opt={given!r}), or a function: optimizer=lambda p: torch.optim.AdamW(p).")
+        raise SettingError(f"optimizer is a text. Pass Settings(opt={given!r}), or a function: optimizer=lambda p: torch.optim.AdamW(p).")
     given = unwrapped_optimizer(given)
     found = given
     if not isinstance(given, torch.optim.Optimizer):
         if not callable(given):
-            raise BadSetting(f"optimizer is a {type(given).__name__}. Pass a function: optimizer=lambda p: torch.optim.AdamW(p, lr=1e-3).")
+            raise SettingError(
+                f"optimizer is a {type(given).__name__}. Pass a function: optimizer=lambda p: torch.optim.AdamW(p, lr=1e-3)."
+            )
         found = unwrapped_optimizer(given(model.parameters()))
     if not isinstance(found, torch.optim.Optimizer):
-        raise BadSetting(f"optimizer= gave a {type(found).__name__}. It must return a torch.optim.Optimizer.")
+        raise SettingError(f"optimizer= gave a {type(found).__name__}. It must return a torch.optim.Optimizer.")
     own = {id(parameter) for parameter in model.parameters()}
     if any(id(parameter) not in own for group in found.param_groups for parameter in group["params"]):
-        raise BadSetting(
+        raise SettingError(
             f"this {type(found).__name__} holds parameters that are not the model's. Make it from the parameters of the model "
             f"that is trained: optimizer=lambda p: torch.optim.{type(found).__name__}(p)."
         )
@@ -87,7 +91,7 @@ def settle(settings: Settings, train: Source, rates: Rates) -> tuple[Settings, l
     if batch_size is None:
         batch_size = train.batch_size or settings.samples_per_step
         if batch_size < 2:
-            raise BadSetting(
+            raise SettingError(
                 "the training DataLoader has batches of 1 sample. Make it with a batch_size, or give Settings(batch_size=...)."
             )
     elif train.batch_size not in (None, 1, batch_size):

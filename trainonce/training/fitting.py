@@ -13,27 +13,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainonce.distributed import unwrapped_model
-from trainonce.policies.policy import Policy
-from trainonce.pruner import ShortRun
-from trainonce.report.live import Silence, View, choose_view
-from trainonce.training.announcement import describe_data, few_updates_line, first_lines
+from trainonce.errors import SettingError
+from trainonce.pruning.distributed import unwrapped_model
+from trainonce.pruning.policies.policy import Policy
+from trainonce.pruning.pruner import ShortRunWarning
+from trainonce.runs.folder import describe_environment
+from trainonce.runs.report.live import Silence, View, choose_view
 from trainonce.training.arguments import Optimizer, check_arguments, check_model, describe_config, make_optimizer, settle
-from trainonce.training.closing import make_report, write_page
-from trainonce.training.evaluation import CrossEntropy, Loss, Scores, call, evaluate, logits_of
-from trainonce.training.learning_rate import Rates
-from trainonce.training.limits import BadSetting
-from trainonce.training.mixing import Mixing
-from trainonce.training.outcome import Result, describe_model, keep_copy, one_sample
-from trainonce.training.precision import choose_precision
-from trainonce.training.processes import choose_device, joined, moved
-from trainonce.training.run_folder import describe_environment
-from trainonce.training.samples import Samples, Source, first_batch, split_data
+from trainonce.training.batches.samples import Samples, Source, first_batch, split_data
+from trainonce.training.loop.evaluation import CrossEntropy, Loss, Scores, call, evaluate, logits_of
+from trainonce.training.loop.learning_rate import Rates
+from trainonce.training.loop.mixing import Mixing
+from trainonce.training.loop.precision import choose_precision
+from trainonce.training.loop.processes import choose_device, joined, moved
+from trainonce.training.loop.signals import StopFlag
+from trainonce.training.loop.surroundings import Surroundings
+from trainonce.training.loop.trainer import Trainer
+from trainonce.training.results.announcement import describe_data, few_updates_line, first_lines
+from trainonce.training.results.closing import make_report, write_page
+from trainonce.training.results.outcome import Result, describe_model, keep_copy, one_sample
 from trainonce.training.session import Session
 from trainonce.training.settings import Settings, check_budget, with_changes
-from trainonce.training.signals import StopFlag
-from trainonce.training.surroundings import Surroundings
-from trainonce.training.trainer import Trainer
 
 
 def fit(
@@ -120,7 +120,7 @@ def _train_and_report(session: Session, parts: _Parts, data: Sequence[str], note
     few = few_updates_line(trainer)
     session.begin(trainer, [*lines, *notes, *([few] if few else [])])
     for warning in caught:
-        if not issubclass(warning.category, ShortRun):
+        if not issubclass(warning.category, ShortRunWarning):
             session.warn(" ".join(str(warning.message).split()))
     session.run(trainer, lambda: _scores(trainer, validation, where, parts.loss or CrossEntropy()))
     small = trainer.finish()
@@ -139,7 +139,7 @@ def _make_trainer(parts: _Parts) -> Trainer:
     mixing = None
     if settings.mixup or settings.cutmix:
         if parts.loss is not None:
-            raise BadSetting("mixup and cutmix mix classes, which only the own loss of fit knows. Leave them out, or leave loss out.")
+            raise SettingError("mixup and cutmix mix classes, which only the own loss of fit knows. Leave them out, or leave loss out.")
         mixing = Mixing(settings.mixup, settings.cutmix, _count_classes(parts.model, _example(parts, 1)))
     return Trainer(
         parts.model,
@@ -195,12 +195,12 @@ def _prepare_torch(stack: ExitStack, settings: Settings) -> Surroundings:
 @torch.no_grad()
 def _count_classes(model: nn.Module, example: Any) -> int:
     if not isinstance(example, Tensor) or example.dim() != 4:
-        raise BadSetting("mixup and cutmix mix images. Leave them out for inputs of another kind.")
+        raise SettingError("mixup and cutmix mix images. Leave them out for inputs of another kind.")
     was_training = model.training
     scores = logits_of(call(model.eval(), example))
     model.train(was_training)
     if scores.dim() != 2:
-        raise BadSetting(f"mixup and cutmix need one score per class, and the model gives {tuple(scores.shape)}. Leave them out.")
+        raise SettingError(f"mixup and cutmix need one score per class, and the model gives {tuple(scores.shape)}. Leave them out.")
     return scores.shape[1]
 
 

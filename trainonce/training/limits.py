@@ -6,11 +6,8 @@ import math
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
-LARGEST_WHOLE = 2**64
-
-
-class BadSetting(ValueError):
-    """A setting outside its range, or two that contradict each other."""
+from trainonce.errors import SettingError
+from trainonce.messages.plain_text import LARGEST_WHOLE, shorten
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,19 +94,11 @@ def defaults_of(settings: type) -> dict[str, Any]:
 
 
 def check_fields(settings: Any) -> None:
-    """Raise BadSetting for the first field whose value is not allowed."""
+    """Raise SettingError for the first field whose value is not allowed."""
     for name, limits in limits_of(settings).items():
         value = getattr(settings, name)
         if value is None and limits.optional:
             continue
         right = isinstance(value, tuple) and all(limits.allows(item) for item in value) if limits.several else limits.allows(value)
         if not right:
-            raise BadSetting(f"{name} must be {limits.describe()}, got {shorten(value)}.{limits.suggest(value)}")
-
-
-def shorten(value: Any) -> str:
-    """A value as an error shows it: in one line, and not longer than it helps."""
-    if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
-        return "a number of many digits"
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else f"{text[:57]}..."
+            raise SettingError(f"{name} must be {limits.describe()}, got {shorten(value)}.{limits.suggest(value)}")

@@ -12,23 +12,22 @@ from typing import Any
 
 from torch import nn
 
-from trainonce.identity.describing import describe
-from trainonce.identity.keeping import check_resumed, keep_identity
-from trainonce.model_names import how_to_resume
-from trainonce.reading import ReaderLost
-from trainonce.report.live import Moment, View, warnings_shown
-from trainonce.training import run_folder
-from trainonce.training.continuity import changed_environment, check_config, check_saveable
-from trainonce.training.evaluation import Scores
-from trainonce.training.limits import BadSetting
-from trainonce.training.moments import moment_of, record_of
-from trainonce.training.processes import Processes
-from trainonce.training.records import Records
-from trainonce.training.restoring import restore_trainer
-from trainonce.training.scalars import Scalars, check_installed, check_place
+from trainonce.data.identity.describing import describe
+from trainonce.data.identity.keeping import check_resumed, keep_identity
+from trainonce.errors import RunInterruptedError, SettingError, WorkerLostError
+from trainonce.runs import folder as run_folder
+from trainonce.runs.records import Records
+from trainonce.runs.report.live import Moment, View, warnings_shown
+from trainonce.runs.scalars import Scalars, check_installed, check_place
+from trainonce.training.loop.evaluation import Scores
+from trainonce.training.loop.moments import moment_of, record_of
+from trainonce.training.loop.processes import Processes
+from trainonce.training.loop.signals import StopFlag
+from trainonce.training.loop.trainer import StepNews, Trainer
+from trainonce.training.resuming.continuity import changed_environment, check_config, check_saveable
+from trainonce.training.resuming.restoring import restore_trainer
 from trainonce.training.settings import RESUMABLE
-from trainonce.training.signals import Interrupted, StopFlag
-from trainonce.training.trainer import StepNews, Trainer
+from trainonce.zoo.names import how_to_resume
 
 log = logging.getLogger("trainonce")
 SECONDS_BETWEEN_VIEWS = 0.25
@@ -109,12 +108,12 @@ class Session:
             self._records.begin(self.history, trainer.controller_samples.tolist() if trainer.pruner is not None else [])
 
     def run(self, trainer: Trainer, score: Callable[[], Scores]) -> None:
-        """Train to the end; raises Interrupted after having saved, if a signal asked for it."""
+        """Train to the end; raises RunInterruptedError after having saved, if a signal asked for it."""
         try:
             self._run(trainer, score)
-        except ReaderLost as error:
+        except WorkerLostError as error:
             # Batches are fetched between steps, so the trainer is whole.
-            raise ReaderLost(f"{error} {self._save_and_say_how_to_go_on(trainer)}") from None
+            raise WorkerLostError(f"{error} {self._save_and_say_how_to_go_on(trainer)}") from None
         except Exception:
             if trainer.step == 0 or not self._is_checked:
                 self._forget()
@@ -180,7 +179,7 @@ class Session:
         if refusal is not None:
             raise refusal
         if is_refused:
-            raise BadSetting("the first process could not go on; it says why.")
+            raise SettingError("the first process could not go on; it says why.")
 
     def _open(self, resume: bool) -> None:
         if self.out is None:
@@ -275,7 +274,7 @@ class Session:
 
     def _interrupt(self, trainer: Trainer) -> None:
         words = self._save_and_say_how_to_go_on(trainer)
-        raise Interrupted(f"stopped at step {trainer.step} of {trainer.total_steps}. {words}")
+        raise RunInterruptedError(f"stopped at step {trainer.step} of {trainer.total_steps}. {words}")
 
     def _save_and_say_how_to_go_on(self, trainer: Trainer) -> str:
         if self.out is None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from trainonce.schedule import Schedule
-from trainonce.training.limits import BadSetting, check_fields, setting
+from trainonce.errors import SettingError
+from trainonce.pruning.schedule import Schedule
+from trainonce.training.limits import check_fields, setting
 from trainonce.training.optimizers import OPTIMIZERS
-from trainonce.training.policies import DEFAULT_POLICY, POLICIES
+from trainonce.training.policy_names import DEFAULT_POLICY, POLICIES
 
 DEFAULT_BATCH_SIZE = 128
 NO_BUDGET = "no budget: pass keep_flops=0.5 (or keep_params), or keep_flops=1 to train the whole model."
@@ -112,41 +113,41 @@ RESUMABLE = frozenset(("device", "save_minutes", "save_epochs", "keep_checkpoint
 
 
 def check_budget(settings: Settings) -> None:
-    """Raise BadSetting if nothing says how small the model is to become."""
+    """Raise SettingError if nothing says how small the model is to become."""
     if settings.budget is None:
-        raise BadSetting(NO_BUDGET)
+        raise SettingError(NO_BUDGET)
 
 
 def check_pairs(settings: Settings) -> None:
-    """Raise BadSetting where two settings contradict each other."""
+    """Raise SettingError where two settings contradict each other."""
     if settings.keep_flops is not None and settings.keep_params is not None:
-        raise BadSetting("keep_flops and keep_params are both given. Give one of them.")
+        raise SettingError("keep_flops and keep_params are both given. Give one of them.")
     if not settings.search_from <= settings.shrink_from <= settings.settle_from:
-        raise BadSetting(
+        raise SettingError(
             f"search_from, shrink_from and settle_from must not fall, got {settings.search_from}, {settings.shrink_from}, "
             f"{settings.settle_from}. The defaults are 0.05, 0.1 and 0.45."
         )
     first = settings.first_cut_from
     if first is not None and not settings.shrink_from <= first <= settings.settle_from:
-        raise BadSetting(
+        raise SettingError(
             f"first_cut_from must lie from shrink_from to settle_from, got {first}, {settings.shrink_from} and {settings.settle_from}."
         )
     if settings.search_from >= settings.settle_from:
-        raise BadSetting(
+        raise SettingError(
             f"search_from must be below settle_from, got {settings.search_from} and {settings.settle_from}: nothing is searched."
         )
     if settings.min_lr > settings.lr:
-        raise BadSetting(f"min_lr must be at most lr, got {settings.min_lr} and {settings.lr}.")
+        raise SettingError(f"min_lr must be at most lr, got {settings.min_lr} and {settings.lr}.")
     if settings.warmup_epochs >= settings.epochs:
-        raise BadSetting(f"warmup_epochs must be below epochs, got {settings.warmup_epochs} and {settings.epochs}.")
+        raise SettingError(f"warmup_epochs must be below epochs, got {settings.warmup_epochs} and {settings.epochs}.")
     if settings.sched == "step" and not settings.decay_epochs:
-        raise BadSetting("sched step needs decay_epochs, such as 150 225. Give them, or take sched cosine.")
+        raise SettingError("sched step needs decay_epochs, such as 150 225. Give them, or take sched cosine.")
     if any(late <= early for early, late in zip(settings.decay_epochs, settings.decay_epochs[1:], strict=False)):
-        raise BadSetting(f"decay_epochs must rise, got {settings.decay_epochs}.")
+        raise SettingError(f"decay_epochs must rise, got {settings.decay_epochs}.")
     if settings.nesterov and (settings.opt != "sgd" or settings.momentum == 0):
-        raise BadSetting("nesterov needs opt sgd and a momentum above 0. Leave it out, or change them.")
+        raise SettingError("nesterov needs opt sgd and a momentum above 0. Leave it out, or change them.")
     if settings.batch_size is not None and settings.accumulate > settings.batch_size:
-        raise BadSetting(f"accumulate must be at most batch_size, got {settings.accumulate} and {settings.batch_size}.")
+        raise SettingError(f"accumulate must be at most batch_size, got {settings.accumulate} and {settings.batch_size}.")
 
 
 def as_plain(settings: Settings) -> dict[str, Any]:

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from torch import nn
 
+from trainonce.errors import UnknownModelError
 from trainonce.zoo.inputs import draw_image
 from trainonce.zoo.inverted import MobileNetV2
 from trainonce.zoo.residual import thin_resnet, wide_resnet
-from trainonce.zoo.sources import Build, Source, UnknownModel, refuse_name
+from trainonce.zoo.sources import Build, Source, refuse_name
 
 MODELS: dict[str, Callable[[int], nn.Module]] = {
     "resnet20": lambda num_classes: thin_resnet(20, num_classes),
@@ -34,6 +35,6 @@ def build_model(name: str, wanted: Build) -> Source:
     if name not in MODELS:
         raise refuse_name(source, MODELS)
     if wanted.pretrained:
-        raise UnknownModel(f"{source} has no pretrained weights. Leave --pretrained out, or name a model of timm or torchvision.")
+        raise UnknownModelError(f"{source} has no pretrained weights. Leave --pretrained out, or name a model of timm or torchvision.")
     size = wanted.image_size or 32
     return Source(name=source, model=MODELS[name](wanted.num_classes or 10).eval(), example=draw_image(1, 3, size, size))

@@ -13,11 +13,12 @@ from typing import Any
 
 from torch import nn
 
-from trainonce.channels import Example
-from trainonce.model_names import LIBRARIES
-from trainonce.plain_text import reason_of
+from trainonce.errors import UnknownModelError
+from trainonce.messages.plain_text import reason_of
+from trainonce.structure.channels import Example
 from trainonce.zoo.inputs import draw_image
-from trainonce.zoo.sources import Build, Source, UnknownModel, refuse_name
+from trainonce.zoo.names import LIBRARIES
+from trainonce.zoo.sources import Build, Source, refuse_name
 
 
 def build_model(source: str, example: Example | None, wanted: Build) -> Source:
@@ -30,16 +31,16 @@ def build_model(source: str, example: Example | None, wanted: Build) -> Source:
                 raise refuse_name(source, (known for known in dir(found) if not known.startswith("_")))
             found = getattr(found, part)
         if not callable(found):
-            raise UnknownModel(
+            raise UnknownModelError(
                 f"{source} is a {type(found).__name__}, not something to call. Name a function or class that gives the model."
             )
         model = _call(source, found)
     if not isinstance(model, nn.Module):
-        raise UnknownModel(f"{source} gave a {type(model).__name__}. It must return an nn.Module when called without arguments.")
+        raise UnknownModelError(f"{source} gave a {type(model).__name__}. It must return an nn.Module when called without arguments.")
     if example is None and wanted.image_size is not None:
         example = draw_image(1, 3, wanted.image_size, wanted.image_size)
     if example is None:
-        raise UnknownModel(f"{source} comes without an example. Give the shape it takes, such as --input 1x3x224x224.")
+        raise UnknownModelError(f"{source} comes without an example. Give the shape it takes, such as --input 1x3x224x224.")
     return Source(name=source, model=model.eval(), example=example)
 
 
@@ -61,17 +62,19 @@ def _import(path: str, name: str) -> ModuleType:
         if path == missing or path.startswith(f"{missing}."):
             near = difflib.get_close_matches(path, LIBRARIES, n=1)
             advice = f" Did you mean {near[0]}:{name}?" if near else ""
-            raise UnknownModel(f"there is no module {missing!r} here. Run from the folder that holds it, or install it.{advice}") from None
-        raise UnknownModel(f"module {path!r} imports {missing!r}, which is not installed. Install it, then try again.") from None
+            raise UnknownModelError(
+                f"there is no module {missing!r} here. Run from the folder that holds it, or install it.{advice}"
+            ) from None
+        raise UnknownModelError(f"module {path!r} imports {missing!r}, which is not installed. Install it, then try again.") from None
     except (Exception, SystemExit) as error:
-        raise UnknownModel(f"module {path!r} can't be imported ({_told(error)}). Fix it, then try again.") from error
+        raise UnknownModelError(f"module {path!r} can't be imported ({_told(error)}). Fix it, then try again.") from error
 
 
 def _call(source: str, builder: Any) -> Any:
     try:
         return builder()
     except (Exception, SystemExit) as error:
-        raise UnknownModel(f"{source}() fails ({_told(error)}). It must give the model when called without arguments.") from error
+        raise UnknownModelError(f"{source}() fails ({_told(error)}). It must give the model when called without arguments.") from error
 
 
 def _told(error: BaseException) -> str:

@@ -7,9 +7,10 @@ from typing import Any
 
 import timm
 
-from trainonce.plain_text import reason_of
+from trainonce.errors import UnknownModelError
+from trainonce.messages.plain_text import reason_of
 from trainonce.zoo.inputs import draw_image
-from trainonce.zoo.sources import Build, Source, UnknownModel, refuse_name
+from trainonce.zoo.sources import Build, Source, refuse_name
 
 _LARGEST_SIZE = 256
 _PLAIN_NAME = re.compile(r"[\w.-]+")
@@ -30,7 +31,7 @@ def build_model(name: str, wanted: Build) -> Source:
     try:
         model = _create(name, settings, wanted)
     except Exception as error:
-        raise UnknownModel(f"{source} can't be built like this ({type(error).__name__}: {reason_of(error)}).") from error
+        raise UnknownModelError(f"{source} can't be built like this ({type(error).__name__}: {reason_of(error)}).") from error
     made_for: Any = model.pretrained_cfg
     colours, height, width = made_for["input_size"]
     if wanted.image_size is not None:

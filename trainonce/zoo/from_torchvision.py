@@ -9,9 +9,10 @@ from typing import Any
 import torchvision
 from torch import nn
 
-from trainonce.channels import Example
+from trainonce.errors import UnknownModelError
+from trainonce.structure.channels import Example
 from trainonce.zoo.inputs import draw_image
-from trainonce.zoo.sources import Build, Source, UnknownModel, refuse_name
+from trainonce.zoo.sources import Build, Source, refuse_name
 
 _IMAGE_SIZES = {"inception_v3": 299, "ssd300_vgg16": 300, "ssdlite320_mobilenet_v3_large": 320}
 _CLIP_SHAPES = {
@@ -34,7 +35,7 @@ def build_model(name: str, wanted: Build) -> Source:
     if name not in torchvision.models.list_models():
         raise refuse_name(source, torchvision.models.list_models())
     if name.startswith("quantized_"):
-        raise UnknownModel(
+        raise UnknownModelError(
             f"{source} is made for int8 weights, which can't be trained and so are not pruned. "
             f"Use torchvision:{name.removeprefix('quantized_')}."
         )
@@ -77,7 +78,7 @@ def _replace_head(source: str, model: nn.Module, num_classes: int) -> None:
         ((path, module) for path, module in reversed(list(model.named_modules())) if isinstance(module, nn.Linear)), ("", None)
     )
     if last is None:
-        raise UnknownModel(f"{source} does not end in a linear layer. Leave --pretrained out, or take the model from timm.")
+        raise UnknownModelError(f"{source} does not end in a linear layer. Leave --pretrained out, or take the model from timm.")
     if last.out_features != num_classes:
         parent, _, name = path.rpartition(".")
         setattr(model.get_submodule(parent), name, nn.Linear(last.in_features, num_classes))

@@ -13,9 +13,10 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from trainonce.plain_text import reason_of
+from trainonce.errors import UnknownModelError
+from trainonce.messages.plain_text import reason_of
 from trainonce.zoo.inputs import draw_image, draw_tokens
-from trainonce.zoo.sources import Build, Source, UnknownModel, refuse_name
+from trainonce.zoo.sources import Build, Source, refuse_name
 
 _WIDTH = 64
 _FEED_FORWARD = 256
@@ -59,24 +60,24 @@ def build_model(name: str, wanted: Build) -> Source:
     """A model of transformers with two layers and random weights, and keyword inputs that it accepts."""
     source = f"transformers:{name}"
     if wanted != Build():
-        raise UnknownModel(f"{source} is built from a small config, for trainonce inspect only. {_OWN_FUNCTION}")
+        raise UnknownModelError(f"{source} is built from a small config, for trainonce inspect only. {_OWN_FUNCTION}")
     if name not in dir(transformers):
         raise refuse_name(source, model_names())
     model_class = getattr(transformers, name)
     config_class = getattr(model_class, "config_class", None)
     if config_class is None or not (inspect.isclass(model_class) and issubclass(model_class, nn.Module)):
-        raise UnknownModel(f"{source} is not a model with a config of its own. Name a model class, such as transformers:BertModel.")
+        raise UnknownModelError(f"{source} is not a model with a config of its own. Name a model class, such as transformers:BertModel.")
     try:
         config = config_class(**_shrink_sizes(config_class()), use_cache=False)
         with torch.device("meta"):
             num_parameters = sum(parameter.numel() for parameter in model_class(config).parameters())
         if num_parameters > _LARGEST_MODEL:
-            raise UnknownModel(f"{source} has {num_parameters:,} parameters even when small. {_OWN_FUNCTION}")
+            raise UnknownModelError(f"{source} has {num_parameters:,} parameters even when small. {_OWN_FUNCTION}")
         model = model_class(config).eval()
-    except UnknownModel:
+    except UnknownModelError:
         raise
     except Exception as error:
-        raise UnknownModel(f"{source} can't be built from a small config ({_in_one_line(error)}). {_OWN_FUNCTION}") from error
+        raise UnknownModelError(f"{source} can't be built from a small config ({_in_one_line(error)}). {_OWN_FUNCTION}") from error
     return Source(name=source, model=model, example=_accepted_example(source, model))
 
 
@@ -119,7 +120,7 @@ def _accepted_example(source: str, model: nn.Module) -> dict[str, Tensor]:
         except Exception as refusal:
             error = error or refusal
     reason = _in_one_line(error) if error else f"its main input is {getattr(model, 'main_input_name', None)!r}"
-    raise UnknownModel(f"no example for {source} is known ({reason}). Give its inputs, such as --input input_ids=1x16:int.")
+    raise UnknownModelError(f"no example for {source} is known ({reason}). Give its inputs, such as --input input_ids=1x16:int.")
 
 
 def _possible_examples(model: nn.Module) -> Iterator[dict[str, Tensor]]:

@@ -11,14 +11,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from trainonce.channels import Example
+from trainonce.errors import InputError
+from trainonce.structure.channels import Example
 
 SEED = 0
 _PATTERN = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*)(?::(?P<kind>float|int|bool))?")
-
-
-class WrongInput(ValueError):
-    """A written input that is not a shape."""
 
 
 def parse_inputs(texts: Sequence[str]) -> Example:
@@ -29,7 +26,7 @@ def parse_inputs(texts: Sequence[str]) -> Example:
     named = {name: tensor for name, tensor in parsed if name is not None}
     if named:
         if len(named) != len(parsed):
-            raise WrongInput(f"inputs {', '.join(texts)}: give every one a name of its own, or none a name.")
+            raise InputError(f"inputs {', '.join(texts)}: give every one a name of its own, or none a name.")
         return named
     return tensors[0] if len(names) == 1 else tuple(tensors)
 
@@ -60,14 +57,14 @@ def describe(example: Example) -> str:
 def _parse(text: str) -> tuple[str | None, Tensor]:
     match = _PATTERN.fullmatch(text.strip())
     if match is None:
-        raise WrongInput(f"{text!r} is not an input. Write sizes with x between them, such as 1x3x224x224, 1x16:int or mask=1x16:bool.")
+        raise InputError(f"{text!r} is not an input. Write sizes with x between them, such as 1x3x224x224, 1x16:int or mask=1x16:bool.")
     shape = [int(size) for size in match["shape"].split("x")]
     if 0 in shape:
-        raise WrongInput(f"{text!r} has an axis of size 0, so the model would see nothing. Give every axis at least 1.")
+        raise InputError(f"{text!r} has an axis of size 0, so the model would see nothing. Give every axis at least 1.")
     try:
         if match["kind"] in ("int", "bool"):
             tokens = draw_tokens(*shape)
             return match["name"], tokens.bool() if match["kind"] == "bool" else tokens
         return match["name"], draw_image(*shape)
     except (RuntimeError, TypeError, OverflowError):
-        raise WrongInput(f"an input of {text!r} does not fit into memory. Give a smaller one.") from None
+        raise InputError(f"an input of {text!r} does not fit into memory. Give a smaller one.") from None

@@ -15,18 +15,11 @@ from pathlib import PurePath
 
 from torch import nn
 
-from trainonce.channels import Example
-from trainonce.model_names import LIBRARIES, names_code
-from trainonce.plain_text import in_one_line
+from trainonce.errors import MissingPackageError, UnknownModelError
+from trainonce.messages.plain_text import in_one_line
+from trainonce.structure.channels import Example
 from trainonce.zoo.inputs import parse_inputs
-
-
-class UnknownModel(ValueError):
-    """A source that names no model, or one that can't be pruned."""
-
-
-class MissingPackage(ImportError):
-    """A source whose library is not installed."""
+from trainonce.zoo.names import LIBRARIES, names_code
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +62,7 @@ def build(source: str, inputs: Sequence[str] = (), *, wanted: Build = AS_IT_COME
 
 
 def check_name(source: str) -> None:
-    """Raise UnknownModel or MissingPackage if a library has no model of that name; nothing is built."""
+    """Raise UnknownModelError or MissingPackageError if a library has no model of that name; nothing is built."""
     library, name = _split(source)
     if names_code(source):
         return
@@ -81,17 +74,17 @@ def check_name(source: str) -> None:
 
 def _check_installed(library: str, source: str) -> None:
     if library != "cifar" and importlib.util.find_spec(library) is None:
-        raise MissingPackage(f"{source} needs the package {library}. Install it with: pip install 'trainonce[zoo]'")
+        raise MissingPackageError(f"{source} needs the package {library}. Install it with: pip install 'trainonce[zoo]'")
 
 
 def _split(source: str) -> tuple[str, str]:
     """The library or module, and the name in it; a file instead of a module is refused with what was meant."""
     library, colon, name = source.partition(":")
     if library.endswith(".py") or "/" in library or os.sep in library:
-        raise UnknownModel(f"{in_one_line(source, 120)} names a file, not a module. {_as_module(library, name)}")
+        raise UnknownModelError(f"{in_one_line(source, 120)} names a file, not a module. {_as_module(library, name)}")
     if not (library and colon and name):
         forms = ", ".join(f"{known}:{'CLASS' if known == 'transformers' else 'NAME'}" for known in LIBRARIES)
-        raise UnknownModel(f"{in_one_line(source, 120)!r} is not a model. Write it as {forms} or module.path:callable.")
+        raise UnknownModelError(f"{in_one_line(source, 120)!r} is not a model. Write it as {forms} or module.path:callable.")
     return library, name
 
 
@@ -103,10 +96,10 @@ def _as_module(file: str, name: str) -> str:
     return f"Did you mean {module}:{name or 'FUNCTION'}?"
 
 
-def refuse_name(source: str, known: Iterable[str]) -> UnknownModel:
+def refuse_name(source: str, known: Iterable[str]) -> UnknownModelError:
     """The error for a name that isn't among the `known` ones, with those that look most like it."""
     library, _, name = source.partition(":")
     by_small_letters = {candidate.lower(): candidate for candidate in known}
     near = difflib.get_close_matches(name.lower(), by_small_letters, n=3, cutoff=0.5)
     advice = f"Did you mean {' or '.join(by_small_letters[match] for match in near)}?" if near else "No name is close to it."
-    return UnknownModel(f"{in_one_line(library, 60)} has no model {in_one_line(name, 60)!r}. {advice}")
+    return UnknownModelError(f"{in_one_line(library, 60)} has no model {in_one_line(name, 60)!r}. {advice}")

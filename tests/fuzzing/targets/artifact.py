@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import trainonce
 from fuzzing.mutation import as_json, flipped, junk, mutated, truncated, write_sparse
 from fuzzing.registry import Attempt, Trial, target
-from towers import FILES, Tower, portrait, save_small
+from support.towers import FILES, Tower, portrait, save_small
 
 PLAN, WEIGHTS, SUMS = FILES
 

@@ -21,12 +21,13 @@ from torch import Tensor
 
 from fuzzing.mutation import as_json, flipped, junk, mutated, truncated, write_sparse
 from fuzzing.registry import Attempt, Trial, target
-from runs import Counter, interrupt, make_data, make_net, make_settings
-from trainonce.checkpoint import find_newest, recover, save_checkpoint
-from trainonce.training import Interrupted, fit
-from trainonce.training.saved_state import bounds_of, check_saved
+from support.runs import Counter, interrupt, make_data, make_net, make_settings
+from trainonce.errors import RunInterruptedError
+from trainonce.storage.checkpoint import find_newest, recover, save_checkpoint
+from trainonce.training import fit
+from trainonce.training.loop.trainer import Trainer
+from trainonce.training.resuming.saved_state import bounds_of, check_saved
 from trainonce.training.session import Session
-from trainonce.training.trainer import Trainer
 
 FILES = STATE, TENSORS, SUMS = "state.json", "state.safetensors", "SHA256SUMS"
 SETTINGS = {"epochs": 4, "model_ema": True, "keep_checkpoints": 3, "opt": "adamw", "lr": 0.002}
@@ -83,7 +84,7 @@ def refuse(line: str) -> str:
 class Told(ValueError):
     """A line that was told; as printable and as short as any error."""
 
-    __module__ = "trainonce.checkpoint"
+    __module__ = "trainonce.storage.checkpoint"
 
 
 def caught_trainer(out: Path, *, resume: bool) -> Trainer:
@@ -92,7 +93,7 @@ def caught_trainer(out: Path, *, resume: bool) -> Trainer:
 
     def catch(self: Session, trainer: Trainer) -> None:
         seen.append(trainer)
-        raise Interrupted("seen")
+        raise RunInterruptedError("seen")
 
     restore, Session._restore = Session._restore, catch  # type: ignore[method-assign]
     try:
@@ -103,7 +104,7 @@ def caught_trainer(out: Path, *, resume: bool) -> Trainer:
             out=out if resume else None,
             resume=resume,
         )
-    except Interrupted:
+    except RunInterruptedError:
         return seen[0]
     finally:
         Session._restore = restore  # type: ignore[method-assign]
@@ -123,7 +124,7 @@ def stopped_run(out: Path) -> tuple[Trainer, int, dict[str, Any]]:
             loss=Counter({11}, interrupt),
             out=out,
         )
-    except Interrupted:
+    except RunInterruptedError:
         newest = find_newest(out / "checkpoints")
     assert newest is not None
     contents: dict[str, Any] = {name: (newest.path / name).read_bytes() for name in FILES}

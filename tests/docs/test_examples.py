@@ -1,0 +1,67 @@
+"""The examples run as they are, and say what they promise."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+ROOT = Path(__file__).parents[2]
+MAX_LINES = 70
+pytestmark = pytest.mark.timeout(900)
+
+
+def run(*words: str, cwd: Path) -> str:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def shares(said: str) -> list[float]:
+    return [float(found) for found in re.findall(r"([0-9.]+)% of (?:the|its) FLOPs", said)]
+
+
+def test_the_loop_keeps_its_budget(tmp_path: Path):
+    said = run(str(ROOT / "examples" / "own_loop.py"), cwd=tmp_path)
+    assert said.count("the model was cut") == 2
+    (share,) = shares(said)
+    assert share <= 45
+    assert float(re.search(r"([0-9.]+)% right", said).group(1)) > 80
+
+
+def test_the_cut_model_loads_to_the_same_bits(tmp_path: Path):
+    assert "bit for bit the same" in run(str(ROOT / "examples" / "cut_resnet50.py"), cwd=tmp_path)
+
+
+def test_two_processes_make_one_small_model(tmp_path: Path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port)]
+    said = run(*words, str(ROOT / "examples" / "two_processes.py"), "out", cwd=tmp_path)
+    assert len(shares(said)) == 1
+    assert shares(said)[0] <= 50
+    assert (tmp_path / "out" / "small" / "model.safetensors").is_file()
+
+
+def test_a_folder_of_images_gives_a_small_model(tmp_path: Path):
+    for label, name in enumerate(("dark", "bright")):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(20):
+            pixels = (60 + 120 * label + torch.randint(-40, 40, (64, 64, 3))).to(torch.uint8)
+            Image.fromarray(pixels.numpy()).save(tmp_path / "photos" / name / f"{number}.png")
+    said = run(str(ROOT / "examples" / "fit_folder.py"), "photos", "test_resnet", cwd=tmp_path)
+    before, after = (int(found.replace(",", "")) for found in re.search(r"([0-9,]+) -> ([0-9,]+) multiply-adds", said).groups())
+    assert after <= 0.5 * before
+    assert "on 8 images" in said
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_examples_are_short(path: Path):
+    assert len(path.read_text().splitlines()) <= MAX_LINES

@@ -1,0 +1,227 @@
+"""Data as plain values: takes tensors, image files or data sets of torch, gives what JSON holds.
+
+Nothing is asked for a sample: a data set may give another one each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor
+from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
+
+from trainonce.data.file_names import number_of, spelled
+
+VERSION = 1
+PARTS = ("training", "validation")
+MAX_HASHED_BYTES = 512 * 2**20
+"""Image files of one part are read as a whole up to here."""
+NUM_SAMPLED_FILES = 1000
+"""Beyond that, the contents of so many are."""
+MAX_LISTED_FILES = 100_000
+MAX_LISTED_CHARACTERS = 8_000_000
+"""Above either, names are summed up class by class."""
+_CHUNK_BYTES = 2**22
+
+
+def describe(data: Any, parts: Sequence[str] = PARTS) -> dict[str, Any]:
+    """What `fit` is given, or an open data set, as JSON holds it; of its parts, those that are asked for."""
+    settings, classes = getattr(data, "settings", None), getattr(data, "classes", None)
+    has_both = hasattr(data, "train") and hasattr(data, "validation")
+    pair = (data.train, data.validation) if has_both else tuple(data)
+    found: dict[str, Any] = {
+        "version": VERSION,
+        # An object of the user's own may have anything under these names.
+        "settings": dict(settings) if _are_plain(settings) else {},
+        "classes": [spelled(name) for name in classes] if _are_texts(classes) else None,
+    }
+    found |= {name: describe_part(part) for name, part in zip(PARTS, pair, strict=True) if name in parts}
+    # As it is read again: tuples have become lists.
+    return json.loads(json.dumps(found))
+
+
+def describe_part(part: Any) -> dict[str, Any]:
+    """Training or validation data; samples that know more say it in `describe_identity()`."""
+    own: Callable[[], dict[str, Any]] | None = getattr(part, "describe_identity", None)
+    if callable(own):
+        return own()
+    if isinstance(part, DataLoader):
+        indices = getattr(part.sampler, "indices", None)
+        inner = describe_part(part.dataset)
+        return inner if indices is None else _chosen(indices, inner)
+    if isinstance(part, Subset):
+        return _chosen(part.indices, describe_part(part.dataset))
+    if isinstance(part, ConcatDataset):
+        return {"kind": "joined", "count": len(part), "of": [describe_part(one) for one in part.datasets]}
+    if isinstance(part, TensorDataset):
+        return describe_tensors(part.tensors)
+    if isinstance(part, tuple | list) and all(isinstance(tensor, Tensor) for tensor in part):
+        return describe_tensors(part)
+    return _describe_torchvision(part) or {
+        "kind": "other",
+        "count": len(part) if hasattr(part, "__len__") else None,
+    }
+
+
+def describe_tensors(tensors: Sequence[Tensor]) -> dict[str, Any]:
+    """Shape, number format and sha256 of each; the first are the inputs, the second the targets."""
+    names = ["inputs", "targets", *(f"tensor {number}" for number in range(2, len(tensors)))][: len(tensors)]
+    found = {
+        name: {
+            "shape": list(tensor.shape),
+            "dtype": str(tensor.dtype).removeprefix("torch."),
+            "digest": _digest_tensor(tensor),
+        }
+        for name, tensor in zip(names, tensors, strict=True)
+    }
+    return {
+        "kind": "tensors",
+        "count": len(tensors[0]) if tensors and tensors[0].dim() else 0,
+        "tensors": found,
+    }
+
+
+def describe_files(root: Path, names: Sequence[str], labels: Sequence[int], *, count: int) -> dict[str, Any]:
+    """Names below `root`, sizes and contents of files by class, which is the first folder in a name.
+
+    `count` is the number of samples that they gave. Contents are read up to MAX_HASHED_BYTES in all; beyond
+    that, those of a fixed choice of NUM_SAMPLED_FILES are, and of the others names and sizes count.
+    """
+    sizes = [_size(root / name) for name in names]
+    total = sum(size for size in sizes if size is not None)
+    digests = _digest_files(root, names, sizes, is_sampled=total > MAX_HASHED_BYTES)
+    classes: dict[str, dict[str, list[Any]]] = {}
+    order = hashlib.sha256()
+    for name, size, label in zip(names, sizes, labels, strict=True):
+        order.update(f"{spelled(name)}\0{label}\0".encode("utf-8", "surrogatepass"))
+        first, _, rest = spelled(name).partition("/")
+        files = classes.setdefault(first, {})
+        # Two names that are one in composed form are both kept.
+        files[rest if rest not in files else name.partition("/")[2]] = [size, digests.get(name)]
+    is_listed = len(names) <= MAX_LISTED_FILES and sum(map(len, names)) <= MAX_LISTED_CHARACTERS
+    return {
+        "kind": "files",
+        "count": count,
+        "contents": "sampled" if total > MAX_HASHED_BYTES else "all",
+        "order": order.hexdigest()[:32],
+        **({"files": classes} if is_listed else {"sums": {name: _sum_up(classes[name]) for name in classes}}),
+    }
+
+
+def _sum_up(files: Mapping[str, list[Any]]) -> dict[str, Any]:
+    content = json.dumps(sorted(files.items())).encode()
+    return {
+        "count": len(files),
+        "bytes": sum(size or 0 for size, _ in files.values()),
+        "digest": hashlib.sha256(content).hexdigest()[:32],
+    }
+
+
+def _digest_files(
+    root: Path,
+    names: Sequence[str],
+    sizes: Sequence[int | None],
+    *,
+    is_sampled: bool,
+) -> dict[str, str | None]:
+    chosen: Iterable[tuple[str, int | None]] = zip(names, sizes, strict=True)
+    if is_sampled:
+        chosen = sorted(chosen, key=lambda found: number_of(found[0]))[:NUM_SAMPLED_FILES]
+    left, found = MAX_HASHED_BYTES, {}
+    for name, size in chosen:
+        if size is not None and size <= left:
+            left -= size
+            found[name] = _digest_file(root / name)
+    return found
+
+
+def _digest_file(path: Path) -> str | None:
+    found = hashlib.sha256()
+    try:
+        with path.open("rb") as stream:
+            while chunk := stream.read(_CHUNK_BYTES):
+                found.update(chunk)
+    except OSError:
+        # It counts as a broken image, and has the same place in every run.
+        return None
+    return found.hexdigest()[:16]
+
+
+def _size(path: Path) -> int | None:
+    """Bytes of a file; None for what is gone, or no file at all."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _digest_tensor(tensor: Tensor) -> str | None:
+    """The sha256 of all elements, row after row; None for tensors that have no plain bytes."""
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
+        return None
+    found = hashlib.sha256()
+    rows = tensor.detach().reshape(1, -1) if tensor.dim() == 0 else tensor.detach()
+    num_rows = max(1, _CHUNK_BYTES // max(1, rows[:1].numel() * rows.element_size()))
+    # In pieces: a copy of a whole data set would take its memory again.
+    for piece in rows.split(num_rows) if len(rows) else ():
+        plain = piece.cpu().resolve_conj().resolve_neg().contiguous()
+        content: Any = plain.reshape(-1).view(torch.uint8).numpy()
+        found.update(content)
+    return found.hexdigest()[:32]
+
+
+def _chosen(indices: Any, inner: dict[str, Any]) -> dict[str, Any]:
+    numbers = [int(number) for number in indices]
+    return {
+        "kind": "chosen",
+        "count": len(numbers),
+        "indices": hashlib.sha256(json.dumps(numbers).encode()).hexdigest()[:32],
+        "of": inner,
+    }
+
+
+def _describe_torchvision(dataset: Any) -> dict[str, Any] | None:
+    """What the data sets of torchvision hold: files below a root, or all images in memory."""
+    names = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(dataset).__mro__}
+    if "torchvision.VisionDataset" not in names:
+        return None
+    known = vars(dataset)
+    samples, root, images, targets = (known.get(name) for name in ("samples", "root", "data", "targets"))
+    if root is not None and _are_pairs(samples):
+        names = [os.path.relpath(path, root).replace(os.sep, "/") for path, _ in samples]
+        return describe_files(Path(root), names, [label for _, label in samples], count=len(samples))
+    if images is None or targets is None or len(images) != len(dataset) or isinstance(images, list):
+        return None
+    try:
+        return describe_tensors([torch.as_tensor(images), torch.as_tensor(targets)])
+    except (TypeError, ValueError, RuntimeError):
+        # Texts, or targets of several lengths.
+        return None
+
+
+def _are_pairs(values: Any) -> TypeGuard[list[tuple[Any, Any]]]:
+    if not isinstance(values, list) or not values:
+        return False
+    return all(isinstance(one, tuple) and len(one) == 2 for one in values)
+
+
+def _are_texts(values: Any) -> TypeGuard[Sequence[str]]:
+    return isinstance(values, tuple | list) and all(isinstance(value, str) for value in values)
+
+
+def _are_plain(values: Any) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(values, Mapping) and _are_texts([*values]) and _is_plain([*values.values()])
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(_is_plain(item) for item in value)
+    return value is None or isinstance(value, bool | int | float | str)

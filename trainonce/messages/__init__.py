@@ -1,0 +1,1 @@
+"""Words for people: names, paths, values and errors as a message may show them."""

@@ -1,0 +1,1 @@
+"""What happens in a training run: from `attach` to the small model."""

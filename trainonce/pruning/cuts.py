@@ -1,0 +1,80 @@
+"""The cuts of one run: takes decisions on the dense model's units, and carries them out on the model as it is now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import torch
+from torch import Tensor, nn
+
+from trainonce.pruning.units import Rows, Units
+from trainonce.structure.plan import Plan
+from trainonce.structure.succession import plan_after
+from trainonce.surgery.inspection import cut
+from trainonce.surgery.slicing import apply_plan
+
+
+class Shrinking:
+    """Bound to a model and its optimizer; units keep the numbers that they had in the dense model."""
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, units: Units) -> None:
+        self._model = model
+        self._optimizer = optimizer
+        self._dense = units
+        self.decisions: list[Tensor] = []
+        """The masks of every cut so far, each within the one before."""
+        self.plans: list[Plan] = []
+        """The same as they were carried out, each for the model that the one before had left."""
+
+    @property
+    def units(self) -> Units:
+        """The units where they stand now."""
+        return reduce(Units.after, self.plans, self._dense)
+
+    def moved(self, rows: Sequence[Rows]) -> tuple[Rows, ...]:
+        """Rows of the dense model where they stand now."""
+        return tuple(reduce(Rows.after, self.plans, part) for part in rows)
+
+    def whole_plan(self, masks: Tensor) -> Plan:
+        """A decision as a plan for the dense model."""
+        return Plan.from_masks(self._dense.partition, self._dense.split(masks))
+
+    def cut(self, masks: Tensor) -> None:
+        """Make the model and the optimizer's state smaller, proven on the example; PlanError leaves all as it was."""
+        plan = self._next_plan(masks)
+        cut(self._model, plan, optimizer=self._optimizer)
+        self._note(masks, plan)
+
+    @torch.no_grad()
+    def clear(self, masks: Tensor) -> None:
+        """Instead of a cut: zero what reads the units that are gone, so that norms are those of the smaller model.
+
+        Nothing comes from these units, so neither the model's output nor a gradient changes.
+        """
+        parameters = dict(self._model.named_parameters())
+        for axis_cut in self.whole_plan(masks).cuts:
+            parameter = parameters.get(axis_cut.tensor)
+            if parameter is None:
+                continue
+            gone = torch.ones(parameter.shape[axis_cut.axis], dtype=torch.bool, device=parameter.device)
+            gone[list(axis_cut.kept)] = False
+            places = gone.nonzero().flatten()
+            alike = [item for item in self._optimizer.state.get(parameter, {}).values() if isinstance(item, Tensor)]
+            for tensor in (parameter.data, *(item for item in alike if item.shape == parameter.shape)):
+                tensor.index_fill_(axis_cut.axis, places, 0)
+
+    def repeat(self, decisions: Sequence[Tensor]) -> None:
+        """Bring a dense model to where these cuts have left another."""
+        for masks in decisions:
+            plan = self._next_plan(masks)
+            apply_plan(self._model, plan, optimizer=self._optimizer)
+            self._note(masks, plan)
+
+    def _next_plan(self, masks: Tensor) -> Plan:
+        plan = self.whole_plan(masks)
+        return plan_after(self.whole_plan(self.decisions[-1]), plan) if self.decisions else plan
+
+    def _note(self, masks: Tensor, plan: Plan) -> None:
+        self.decisions.append(masks)
+        self.plans.append(plan)

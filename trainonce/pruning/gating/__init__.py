@@ -1,0 +1,1 @@
+"""Run the model as if units were gone."""

@@ -1,0 +1,114 @@
+"""Which writers of a unit are the last on its way: the ones to gate, found by measuring and proven on the example."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from trainonce.execution.comparison import relative_difference
+from trainonce.execution.forward import copied, output_tensors, run_model
+from trainonce.pruning.gating.gates import Gates
+from trainonce.pruning.units import Rows, Units
+from trainonce.structure.channels import Example
+from trainonce.surgery.proof import TOLERANCE, failing, modes_kept, outputs_of, scratch_weights
+
+FAINT = 1e-4
+"""All writers of every second unit are turned down by this factor; whatever has another writer behind it then matters that much less."""
+
+
+def find_gates(model: nn.Module, units: Units, tensors: Mapping[str, nn.Parameter], example: Example) -> Gates:
+    """Gates on the last writers where that silences a unit as completely as all writers do, else on all of them.
+
+    Closing the gate of a norm keeps its input alive, so the loss can say what opening it would bring. With the layers before it
+    closed as well, that gradient would be zero and a masked unit could never come back.
+    """
+    everything = Gates.on(units, tensors)
+    if any(parameter.is_meta for parameter in model.parameters()):
+        return everything
+    with modes_kept(model), scratch_weights(model, None):
+        model.eval()
+        try:
+            last_WG = _last(units, _influence_left(model, units, tensors, example))
+        except (RuntimeError, ValueError, TypeError):
+            # A model without a backward pass on this example: all writers silence a unit just as well.
+            return everything
+        numbers = {group.name: number for number, group in enumerate(units.groups)}
+
+        def complaint(names: list[str]) -> str | None:
+            chosen = torch.zeros(len(units.groups), dtype=torch.bool)
+            chosen[[numbers[name] for name in names]] = True
+            gates = Gates.on(units, tensors, _rows(units, last_WG | ~chosen))
+            return None if _silences(model, gates, everything, len(units), example) else "its last writers alone don't silence it"
+
+        for name in failing(list(numbers), complaint):
+            last_WG[:, numbers[name]] = True
+    return Gates.on(units, tensors, _rows(units, last_WG))
+
+
+def _influence_left(model: nn.Module, units: Units, tensors: Mapping[str, nn.Parameter], example: Example) -> Tensor:
+    """Per writer and group: how much a faint unit's rows still move the outputs, relative to a unit that is not faint."""
+    faint = _every_second(units)
+    with torch.enable_grad(), Gates.on(units, tensors).closed(torch.where(faint, FAINT, 1.0)) as whole:
+        outputs = [output for output in output_tensors(run_model(model, copied(example))) if output.requires_grad]
+        generator = torch.Generator().manual_seed(0)
+        loss = torch.stack([(output * torch.randn(output.shape, generator=generator).to(output)).sum() for output in outputs]).sum()
+        names = sorted(whole)
+        gradients = dict(zip(names, torch.autograd.grad(loss, [tensors[name] for name in names], allow_unused=True), strict=True))
+    modules: dict[str, Tensor] = {}
+    for rows in units.writers:
+        gradient = gradients[rows.tensor]
+        felt = modules.setdefault(_module(rows), torch.zeros(len(units)))
+        if gradient is not None:
+            product = (whole[rows.tensor] * gradient).movedim(rows.axis, 0)
+            sums = product.flatten(1).sum(dim=1) if product.dim() > 1 else product
+            felt.index_add_(0, rows.units, sums[rows.positions.to(sums.device)].float().cpu())
+
+    def mean(felt: Tensor, where: Tensor) -> Tensor:
+        return units.per_group(felt.abs() * where) / units.per_group(where.float()).clamp_min(1)
+
+    # Weight and bias of one module silence together. What the example does not reach gives 0 / 0.
+    left = {name: mean(felt, faint) / mean(felt, ~faint) for name, felt in modules.items()}
+    return torch.stack([left[_module(rows)] for rows in units.writers])
+
+
+def _last(units: Units, left_WG: Tensor) -> Tensor:
+    """Whether each writer is among the last of each group: its influence did not fade with the others.
+
+    If all of them fade, the group is a product (a gated linear unit): one factor is enough, the strongest.
+    """
+    writes_WG = torch.stack([units.per_group(torch.zeros(len(units)).index_fill(0, rows.units, 1.0)) > 0 for rows in units.writers])
+    last_WG = writes_WG & (left_WG > FAINT**0.5)
+    strongest_WG = left_WG == left_WG.nan_to_num(-1.0).amax(dim=0)
+    # Nothing to compare with, or (an expert that got no sample) not seen: such writers are gated in any case.
+    unsure_WG = writes_WG & ((units.per_group(torch.ones(len(units))) < 2) | ~left_WG.isfinite())
+    return torch.where(last_WG.any(dim=0), last_WG, strongest_WG & writes_WG) | unsure_WG
+
+
+def _rows(units: Units, chosen_WG: Tensor) -> tuple[Rows, ...]:
+    chosen = []
+    for rows, chosen_G in zip(units.writers, chosen_WG, strict=True):
+        here = chosen_G[units.group_of[rows.units]]
+        if bool(here.any()):
+            chosen.append(rows.where(here))
+    return tuple(chosen)
+
+
+def _silences(model: nn.Module, gates: Gates, everything: Gates, num_units: int, example: Example) -> bool:
+    """Whether the outputs with half of all units gated are those with the same units silent in every writer."""
+    masks = (torch.rand(num_units, generator=torch.Generator().manual_seed(1)) < 0.5).float()
+    with gates.closed(masks):
+        gated = outputs_of(model, example)
+    with everything.closed(masks):
+        silent = outputs_of(model, example)
+    dtype = next((output.dtype for output in silent if output.is_floating_point()), torch.float32)
+    return relative_difference(silent, gated) <= TOLERANCE.get(dtype, 5e-2)
+
+
+def _every_second(units: Units) -> Tensor:
+    return torch.cat([torch.zeros(0, dtype=torch.bool), *(torch.arange(group.num_channels) % 2 == 1 for group in units.groups)])
+
+
+def _module(rows: Rows) -> str:
+    return rows.tensor.rpartition(".")[0]

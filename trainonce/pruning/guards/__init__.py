@@ -1,0 +1,1 @@
+"""What a user's optimizer, averaged copies and frozen layers must not break."""

@@ -1,0 +1,56 @@
+"""Choosing by what a unit's loss would cost, from gradients of the training itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainonce.pruning.policies.policy import Policy, Search
+from trainonce.pruning.policies.relative import relative
+from trainonce.pruning.units import Rows
+
+_MEMORY = 0.99
+"""Of the running average: early gradients are large and say little about the model that is cut."""
+
+
+class Taylor(Policy):
+    """Keeps the units whose removal would change the loss most, to first order, averaged over the last hundred steps or so.
+
+    Molchanov et al., "Importance estimation for neural network pruning", CVPR 2019: (sum of gradient * weight)^2, all layers ranked
+    together. With `per_layer`, each is taken relative to the mean of its layer.
+    """
+
+    def __init__(self, *, per_layer: bool = False) -> None:
+        self._per_layer = per_layer
+
+    def start(self, search: Search) -> None:
+        """Begin with nothing observed."""
+        super().start(search)
+        self._average = torch.zeros(len(search.units), dtype=torch.double)
+
+    def observe(self) -> None:
+        """Average the squared sum of gradient times weight of every unit."""
+
+        def products(rows: Tensor, at: Rows) -> Tensor:
+            gradient = self.search.tensors[at.tensor].grad
+            if gradient is None:
+                return torch.zeros(len(rows), device=rows.device)
+            picked = gradient.index_select(at.axis, at.positions.to(gradient.device)).movedim(at.axis, 0)
+            return (rows * (picked.flatten(1) if picked.dim() > 1 else picked[:, None])).sum(dim=1)
+
+        self._average = _MEMORY * self._average + (1 - _MEMORY) * self.search.per_unit(products).square()
+
+    def scores(self) -> Tensor:
+        """The average: what losing the unit would cost."""
+        return relative(self.search, self._average) if self._per_layer else self._average
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was observed."""
+        return {"average": self._average}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put back what `state_dict` gave."""
+        self._average = state["average"].clone()

@@ -1,0 +1,58 @@
+"""Choosing by size: the units of largest weights, or of largest batch-norm scale, stay."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from trainonce.pruning.policies.policy import Policy, Search
+from trainonce.pruning.policies.relative import relative
+
+
+class FilterNorm(Policy):
+    """Keeps the filters of largest norm, relative to their layer.
+
+    L1: Li et al., "Pruning filters for efficient ConvNets", ICLR 2017. L2: He et al., "Soft filter pruning", IJCAI 2018.
+    """
+
+    def __init__(self, order: int = 2) -> None:
+        if order not in (1, 2):
+            raise ValueError(f"order must be 1 or 2, got {order!r}. FilterNorm(1) is the L1 norm.")
+        self._order = order
+
+    def scores(self) -> Tensor:
+        """The norm over all kernels and matrices that write to the unit; scales and shifts of norms don't count."""
+        powers = self.search.per_unit(lambda rows, _: rows.abs().pow(self._order).sum(dim=1), only_matrices=True)
+        return relative(self.search, powers ** (1 / self._order))
+
+
+class NormScale(Policy):
+    """Keeps the channels with the largest batch-norm scale; groups without one by the norm of their filters.
+
+    Liu et al., "Learning efficient convolutional networks through network slimming", ICCV 2017.
+    """
+
+    def start(self, search: Search) -> None:
+        """Find the norms' scales among the writers: vectors called weight."""
+        super().start(search)
+        self._scales = {name for name, tensor in search.tensors.items() if tensor.dim() == 1 and name.rpartition(".")[2] == "weight"}
+
+    def scores(self) -> Tensor:
+        """The absolute scale; where several norms write to a channel, their sum."""
+        scale = self.search.per_unit(lambda rows, at: rows.abs().sum(dim=1) * (at.tensor in self._scales))
+        norm = self.search.per_unit(lambda rows, _: rows.square().sum(dim=1)).sqrt()
+        has_scale = self.search.units.per_group(scale) > 0
+        return relative(self.search, torch.where(has_scale[self.search.units.group_of], scale, norm))
+
+
+class Uniform(Policy):
+    """Keeps the same share of every group, the units of largest norm in each."""
+
+    def scores(self) -> Tensor:
+        """The unit's rank in its group, as a share: one threshold then cuts every group alike."""
+        norms = self.search.per_unit(lambda rows, _: rows.square().sum(dim=1)).sqrt()
+        scores = torch.zeros(len(norms))
+        for number, group in enumerate(self.search.units.groups):
+            here = self.search.units.group_of == number
+            scores[here] = (norms[here].argsort().argsort() + 1).float() / group.num_channels
+        return scores

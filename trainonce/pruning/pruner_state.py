@@ -1,0 +1,137 @@
+"""What a pruner saves, checked before it is put back.
+
+Takes a state and the run that it is for, says in one line what is wrong.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainonce.errors import PlanError, PrunerError
+from trainonce.messages.plain_text import quoted, shown
+from trainonce.pruning.policies.policy import Policy
+from trainonce.pruning.units import Units
+from trainonce.storage.likeness import MismatchError, check_alike, is_count, is_number
+from trainonce.structure.plan import Plan
+
+STATE_VERSION = 2
+_FIELDS = frozenset(
+    {
+        "version",
+        "num_steps",
+        "total_steps",
+        "groups",
+        "decision",
+        "decided_at",
+        "is_final",
+        "cuts",
+        "controller_loss",
+        "pulled",
+    }
+    | {"floor", "policy"}
+)
+
+
+def check_pruner_state(state: Any, *, fingerprint: Mapping[str, Any], total_steps: int, units: Units, policy: Policy) -> None:
+    """Raise PrunerError unless this is a state of the same run, which `policy` can take; nothing changes."""
+    version = state.get("version") if isinstance(state, Mapping) else None
+    if type(version) is not int or version != STATE_VERSION:
+        raise PrunerError(
+            f"the pruner's state has version {quoted(version)}, this trainonce reads {STATE_VERSION}. Use the one that wrote it."
+        )
+    if missing := _FIELDS - set(state):
+        raise PrunerError(f"the pruner's state has no entry {min(missing)}. Load what state_dict() gave.")
+    if not _is_equal(state["groups"], fingerprint) or not _is_equal(state["total_steps"], total_steps):
+        raise PrunerError("the pruner's state is of another model, budget or total_steps. Attach with the settings of the run it is from.")
+    try:
+        _check_numbers(state, total_steps)
+        _check_vectors(state, len(units))
+        for masks in state["cuts"]:
+            Plan.from_masks(units.partition, units.split(masks))
+        if state["decided_at"] is not None:
+            Plan.from_masks(units.partition, units.split(state["decision"]))
+    except (MismatchError, PlanError) as error:
+        raise PrunerError(f"the pruner's state is damaged: {shown(error, most=300)}. Load what state_dict() gave.") from None
+    try:
+        _check_policy(state["policy"], policy)
+    except MismatchError as error:
+        raise PrunerError(
+            f"the pruner's state is not one of {type(policy).__name__} ({shown(error, most=300)}). "
+            f"Attach with the policy of the run it is from."
+        ) from None
+
+
+def _check_policy(state: Any, policy: Policy) -> None:
+    """Let the policy take its state, and put back what it had: only it knows what it needs."""
+    template = _template(policy)
+    if isinstance(template, Mapping) and isinstance(state, Mapping):
+        # What is not known yet is None, whatever a state that was loaded before this one knew.
+        template = {key: None if key in state and state[key] is None else value for key, value in template.items()}
+    check_alike(state, template, "policy")
+    before = copy.deepcopy(policy.state_dict())
+    try:
+        policy.load_state_dict(state)
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise MismatchError(f"{type(policy).__name__} can't take its part ({shown(error)})") from None
+    finally:
+        policy.load_state_dict(before)
+
+
+def _is_equal(found: Any, wanted: Any) -> bool:
+    try:
+        check_alike(found, wanted, "")
+    except MismatchError:
+        return False
+    return bool(found == wanted)
+
+
+def _template(policy: Policy) -> Any:
+    """What the state of a policy looks like.
+
+    Anything may be that of a user's own policy, also inside one of ours.
+    """
+    if not type(policy).__module__.startswith("trainonce."):
+        return None
+    inner = {key: getattr(policy, f"_{key}", None) for key in policy.state_dict()}
+    return policy.state_dict() | {key: _template(part) for key, part in inner.items() if isinstance(part, Policy)}
+
+
+def _check_numbers(state: Mapping[str, Any], total_steps: int) -> None:
+    if not is_count(state["num_steps"], total_steps):
+        raise MismatchError(f"num_steps is {quoted(state['num_steps'])} of {total_steps}")
+    if state["decided_at"] is not None and not is_count(state["decided_at"], total_steps):
+        raise MismatchError(f"decided_at is {quoted(state['decided_at'])} of {total_steps}")
+    if state["controller_loss"] is not None and not is_number(state["controller_loss"]):
+        raise MismatchError(f"controller_loss is {quoted(state['controller_loss'])}, not a number")
+    check_alike(state["is_final"], False, "is_final")
+    # Absent from states of runs in which nothing could be frozen.
+    idle = state.get("idle", {})
+    if not isinstance(idle, Mapping) or not all(isinstance(name, str) and is_count(count, total_steps) for name, count in idle.items()):
+        raise MismatchError("idle holds no numbers of steps by name")
+    if state["decided_at"] is None and (state["is_final"] or state["cuts"]):
+        raise MismatchError("there is a cut, and no decision")
+
+
+def _check_vectors(state: Mapping[str, Any], num_units: int) -> None:
+    """One entry per unit each; every cut within the one before, and the decision within the last."""
+    check_alike(state["cuts"], [], "cuts")
+    masks = [
+        *((f"cuts/{place}", cut) for place, cut in enumerate(state["cuts"])),
+        ("decision", state["decision"]),
+    ]
+    left = torch.ones(num_units, dtype=torch.uint8)
+    for name, mask in masks:
+        check_alike(mask, left, name)
+        if bool((mask > left).any()):
+            raise MismatchError(f"{name} is no choice of what is left")
+        left = mask
+    if state["pulled"] is not None:
+        check_alike(state["pulled"], left.bool(), "pulled")
+    floor = state["floor"]
+    if floor is not None and not (isinstance(floor, Tensor) and floor.is_floating_point() and floor.shape == (num_units,)):
+        raise MismatchError("floor is no number per unit")

@@ -1,0 +1,1 @@
+"""Pull whole groups of weights to zero."""

@@ -1,0 +1,252 @@
+"""A run's folder: takes what a run says about itself to `config.yaml`, `metrics.jsonl`, `summary.csv`, `env.json` and `log.txt`.
+
+One process at a time may write there. A run that ended before it was finished is recognised.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import importlib.metadata
+import io
+import json
+import logging
+import platform
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import trainonce
+from trainonce.storage.checkpoint import recover
+from trainonce.zoo.names import how_to_resume
+from trainonce.messages.plain_text import shown, shown_path
+from trainonce.storage.atomic import is_draft, is_link, open_own, refuse_links, remove_drafts, write_file
+from trainonce.runs.config_file import read_yaml, to_yaml
+from trainonce.errors import SettingError
+from trainonce.messages.plain_text import shorten
+from trainonce.runs.occupancy import LOCK, occupied
+
+CONFIG, METRICS, SUMMARY, ENVIRONMENT, LOG, REPORT = "config.yaml", "metrics.jsonl", "summary.csv", "env.json", "log.txt", "report.json"
+CHECKPOINTS, SMALL, PAGE, STARTED = "checkpoints", "small", "report.html", "started.yaml"
+COLUMNS = ("epoch", "step", "loss", "validation_loss", "top1", "top5", "lr", "phase", "keep_flops", "controller_loss", "seconds")
+
+log = logging.getLogger("trainonce")
+
+
+class Stage(Enum):
+    """How far the run in a folder is."""
+
+    NEW = 0
+    UNFINISHED = 1
+    FINISHED = 2
+
+
+def stage_of(folder: Path) -> Stage:
+    """How far the run in a folder is; SettingError if the folder holds something else."""
+    if not folder.exists() or (folder.is_dir() and all(_is_left_over(entry) for entry in folder.iterdir())):
+        return Stage.NEW
+    if not (folder / CONFIG).is_file():
+        raise SettingError(f"out is {shown_path(folder)}, which exists and holds no run. Choose another, or empty it.")
+    return Stage.FINISHED if (folder / REPORT).is_file() else Stage.UNFINISHED
+
+
+def _is_left_over(entry: Path) -> bool:
+    """Whether it is all that a run leaves which was killed before it began."""
+    return is_draft(entry) or (entry.name == LOCK and entry.is_file() and not is_link(entry))
+
+
+def check_start(folder: Path, *, resume: bool) -> Stage:
+    """How far the run in a folder is; SettingError if it is finished, or left behind and not to be resumed."""
+    stage = stage_of(folder)
+    if stage is Stage.FINISHED:
+        raise SettingError(
+            f"the run in {shown_path(folder)} is finished. Look at it with trainonce report {shown_path(folder)}, or choose another out."
+        )
+    if stage is Stage.UNFINISHED and not resume:
+        # Someone else's run in progress is told apart from one that was left behind.
+        with occupied(folder):
+            raise SettingError(
+                f"{shown_path(folder)} holds a run that is not finished. "
+                f"Go on with {how_to_resume(folder, read_config(folder))}, or choose another out."
+            )
+    return stage
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration of the run in a folder."""
+    return read_yaml(folder / CONFIG)
+
+
+def read_unchanged_config(folder: Path, *, may_differ: frozenset[str]) -> dict[str, Any]:
+    """The configuration of the run in a folder.
+
+    SettingError if config.yaml is no longer the one that the run was started with.
+    """
+    found, before = read_config(folder), _read_started(folder)
+    if before is None:
+        return found
+    for name in [*before, *found]:
+        if name not in may_differ and (name in found, found.get(name)) != (name in before, before.get(name)):
+            raise SettingError(
+                f"{shown(name)} is {_worded(found, name)} in {shown_path(folder / CONFIG)}, and the run was started with "
+                f"{_worded(before, name)}. Change it back, or start a new run: trainonce train --config FILE --out FOLDER."
+            )
+    return found
+
+
+def check_same(folder: Path, config: Mapping[str, Any], *, may_differ: frozenset[str]) -> None:
+    """Raise SettingError if the run in a folder was started with other settings."""
+    before = read_unchanged_config(folder, may_differ=may_differ)
+    for name in [*config, *before]:
+        if name not in may_differ and before.get(name) != config.get(name):
+            raise SettingError(
+                f"{name} is {shorten(config.get(name))}, and the run in {shown_path(folder)} was started with "
+                f"{shorten(before.get(name))}. Go on with {how_to_resume(folder, before)}, or choose another out."
+            )
+
+
+def _worded(values: Mapping[str, Any], name: str) -> str:
+    return shorten(values[name]) if name in values else "missing"
+
+
+def _started_text(text: str) -> str:
+    """What a run was started with, under the sum of it: nobody edits both by mistake."""
+    return f"# sha256 {hashlib.sha256(text.encode()).hexdigest()}: a copy of {CONFIG}, to compare with on resume\n{text}"
+
+
+def _read_started(folder: Path) -> dict[str, Any] | None:
+    """What the run in a folder was started with; None for a run that has no such copy."""
+    file = folder / STARTED
+    if not file.is_file():
+        return None
+    found = read_yaml(file)
+    text = file.read_text(encoding="utf-8")
+    if text != _started_text(text.partition("\n")[2]):
+        raise SettingError(f"{shown_path(file)} was changed: its sha256 differs. Restore it from a copy, or start a new run.")
+    return found
+
+
+@contextmanager
+def room_in(folder: Path) -> Iterator[None]:
+    """Inside, a disk that takes no more is told in one line that names the folder."""
+    try:
+        yield
+    except OSError as error:
+        raise SettingError(f"can't write into {shown_path(folder)} ({shown(error, most=300)}). Make room there, and allow writing.") from None
+
+
+class _PatientFile(logging.FileHandler):
+    """A log that a full disk makes shorter, and that says nothing about it: the run itself does."""
+
+    def _open(self) -> Any:
+        return open_own(Path(self.baseFilename), "a")
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Leave the line out."""
+
+    def close(self) -> None:
+        """Close the file, also where its last lines find no room."""
+        with suppress(OSError):
+            super().close()
+
+
+@contextmanager
+def logged(folder: Path) -> Iterator[None]:
+    """Whatever trainonce says goes to `log.txt`, too."""
+    handler = _PatientFile(folder / LOG, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    level = log.level
+    log.addHandler(handler)
+    if log.getEffectiveLevel() > logging.INFO:
+        log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        handler.close()
+
+
+def clear(folder: Path) -> None:
+    """Bring what a killed run has left in order.
+
+    Complete checkpoints get their names, what is half-written goes.
+
+    Only for the process that has the folder. Refused with LinkError if anything that a run writes to is a
+    link.
+    """
+    for name in (CONFIG, METRICS, SUMMARY, ENVIRONMENT, LOG, REPORT, PAGE, STARTED, CHECKPOINTS, SMALL):
+        refuse_links(folder / name, within=folder)
+    for path in recover(folder / CHECKPOINTS):
+        log.warning("%s was saved, but a kill came before it got its name; it is used.", shown_path(path))
+    for place in (folder, folder / CHECKPOINTS, folder / SMALL):
+        remove_drafts(place, within=folder)
+
+
+def write_start(folder: Path, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
+    """What is known when a run begins."""
+    text = to_yaml(config)
+    for name, content in ((CONFIG, text), (ENVIRONMENT, json.dumps(environment, indent=2) + "\n"), (STARTED, _started_text(text))):
+        # A run that was killed in between has the one and not the other; a run that goes on keeps all.
+        if not (folder / name).is_file():
+            write_file(folder / name, content)
+
+
+def write_history(folder: Path, history: Sequence[Mapping[str, Any]]) -> None:
+    """All records anew: after a resume, what the lost steps had written must go."""
+    write_file(folder / METRICS, "".join(json.dumps(record) + "\n" for record in history))
+    write_file(folder / SUMMARY, _rows([dict(zip(COLUMNS, COLUMNS, strict=True)), *history]))
+
+
+def append_record(folder: Path, record: Mapping[str, Any]) -> None:
+    """One more line for programs, and one for spreadsheets."""
+    with open_own(folder / METRICS, "a") as stream:
+        stream.write(json.dumps(record) + "\n")
+    with open_own(folder / SUMMARY, "a") as stream:
+        stream.write(_rows([record]))
+
+
+def describe_environment(*, seed: int, world_size: int, device: torch.device) -> dict[str, Any]:
+    """Versions and hardware: what another bit may come from."""
+    return {
+        "python": platform.python_version(),
+        "trainonce": trainonce.__version__,
+        "torch": torch.__version__,
+        **_installed("torchvision", "timm", "transformers", "safetensors"),
+        "platform": platform.platform(),
+        "cpu": _cpu_name(),
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
+        "processes": world_size,
+        "seed": seed,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+def _installed(*names: str) -> dict[str, str]:
+    """The versions of those packages that are there."""
+    found = {}
+    for name in names:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _rows(records: Sequence[Mapping[str, Any]]) -> str:
+    text = io.StringIO()
+    writer: Any = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writerows(records)
+    return text.getvalue()

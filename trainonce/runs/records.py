@@ -1,0 +1,140 @@
+"""What a run writes while it trains: takes records and states to its folder, on a disk that may be full for a while.
+
+A full disk must not end a long run: it is told once, nothing half-written stays in the way, and the next save tries again.
+"""
+
+from __future__ import annotations
+
+import copy
+import errno
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainonce.storage.artifact import load, save
+from trainonce.errors import DiskFullError
+from trainonce.storage.checkpoint import save_checkpoint
+from trainonce.data.identity.keeping import FILE as IDENTITY
+from trainonce.storage.atomic import remove_whole, write_file
+from trainonce.runs import folder as run_folder
+from trainonce.runs.scalars import FOLDER, Scalars
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+CONTROLLER_SAMPLES = "controller_samples.json"
+WRITTEN_FIRST = (
+    run_folder.CONFIG,
+    run_folder.STARTED,
+    run_folder.ENVIRONMENT,
+    run_folder.LOG,
+    run_folder.METRICS,
+    run_folder.SUMMARY,
+    CONTROLLER_SAMPLES,
+    IDENTITY,
+)
+
+
+class Records:
+    """The files of one run; `tell` says a line to the user."""
+
+    def __init__(self, folder: Path, tell: Callable[[str], None], *, scalars: Scalars | None = None) -> None:
+        self.folder = folder
+        self._scalars = scalars
+        self._has_told_scalars = False
+        self._tell = tell
+        self._is_full = False
+        self._is_behind = False
+        """Whether records are missing in the folder, or half a line is there."""
+
+    def begin(self, history: Sequence[Mapping[str, Any]], controller_samples: Sequence[int]) -> None:
+        """Write what is known at the start; refused if even that finds no room."""
+        with run_folder.room_in(self.folder):
+            run_folder.write_history(self.folder, history)
+            write_file(self.folder / CONTROLLER_SAMPLES, json.dumps(controller_samples) + "\n")
+
+    def add(self, history: Sequence[Mapping[str, Any]]) -> None:
+        """Write the last of these records, and those before it that found no room."""
+        try:
+            if self._is_behind:
+                run_folder.write_history(self.folder, history)
+            else:
+                run_folder.append_record(self.folder, history[-1])
+            self._is_behind = False
+        except OSError as error:
+            self._is_behind = True
+            self._tell_full(f"can't write into {self.folder} ({' '.join(str(error).split())}).")
+        self._add_scalars(history)
+
+    def save(self, step: int, state: Any, *, keep_last: int) -> bool:
+        """Write a checkpoint; False if the disk didn't take it."""
+        try:
+            save_checkpoint(self.folder / run_folder.CHECKPOINTS, step, state, keep_last=keep_last)
+        except DiskFullError as error:
+            self._tell_full(str(error))
+            return False
+        if self._is_full:
+            self._is_full = False
+            self._tell(f"there is room again: step {step} is saved")
+        return True
+
+    def keep(self, small: nn.Module, history: Sequence[Mapping[str, Any]]) -> None:
+        """Write the small model, before anything is said about it; refused if it finds no room."""
+        with run_folder.room_in(self.folder):
+            if self._is_behind:
+                run_folder.write_history(self.folder, history)
+            place = self.folder / run_folder.SMALL
+            if not _holds(place, small):
+                if os.path.lexists(place):
+                    remove_whole(place)
+                save(small, place)
+        self._add_scalars(history)
+
+    def finish(self, report: Mapping[str, Any]) -> None:
+        """Write the report, which says that the run is finished."""
+        with run_folder.room_in(self.folder):
+            write_file(self.folder / run_folder.REPORT, json.dumps(report) + "\n")
+
+    def forget(self) -> None:
+        """Take back what `begin` and the start have written: this run could not begin."""
+        for name in WRITTEN_FIRST:
+            (self.folder / name).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close what is open."""
+        if self._scalars is not None:
+            self._scalars.close()
+
+    def _add_scalars(self, history: Sequence[Mapping[str, Any]]) -> None:
+        """Write what TensorBoard shows; nothing depends on it, so any trouble is only told."""
+        if self._scalars is None:
+            return
+        try:
+            self._scalars.write(history)
+        except OSError as error:
+            line = f"can't write into {self.folder / FOLDER} ({' '.join(str(error).split())})."
+            if error.errno in NO_ROOM:
+                self._tell_full(line)
+            elif not self._has_told_scalars:
+                self._has_told_scalars = True
+                self._tell(f"{line} Training goes on without what TensorBoard shows.")
+
+    def _tell_full(self, line: str) -> None:
+        if not self._is_full:
+            self._is_full = True
+            self._tell(f"{line} Training goes on and tries again at the next save.")
+
+
+def _holds(place: Path, small: nn.Module) -> bool:
+    """Whether a run that was killed later has left this very model there."""
+    if not place.is_dir():
+        return False
+    try:
+        found = load(place, into=copy.deepcopy(small)).state_dict()
+    except Exception:
+        # Whatever is wrong with it or with copying the model: it is written anew.
+        return False
+    return all(torch.equal(found[name], tensor) for name, tensor in small.state_dict().items() if isinstance(tensor, torch.Tensor))

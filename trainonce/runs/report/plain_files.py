@@ -1,0 +1,144 @@
+"""Small files, whoever wrote them: takes YAML and JSON, gives plain data, bounded before it is read."""
+
+from __future__ import annotations
+
+from trainonce.errors import TrainonceError
+
+import json
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trainonce.messages.plain_text import in_one_line, reason_of
+
+LARGEST_YAML = 100_000
+"""Bytes; the settings of a run take two thousand."""
+DEEPEST_YAML = 16
+LARGEST_WHOLE = 2**64
+"""No setting is larger; a number without end could not even be printed."""
+DEEPEST_JSON = 32
+LARGEST_JSON = 64 * 2**20
+MOST_VALUES = 4_000_000
+"""Of JSON: so many objects in Python take a few hundred megabytes, whatever the file's size."""
+
+
+class UnreadableFileError(TrainonceError, ValueError):
+    """A file that can't be read, or doesn't hold what it should."""
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """YAML without anchors, by which a few bytes become gigabytes, and not nested deeper than settings are."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """The next node, if it is a plain one."""
+        event: Any = self.peek_event()
+        if getattr(event, "anchor", None) is not None:
+            raise yaml.MarkedYAMLError(problem="anchors (&) and aliases (*) are not allowed here", problem_mark=event.start_mark)
+        self.depth += 1
+        if self.depth > DEEPEST_YAML:
+            raise yaml.MarkedYAMLError(problem="it is nested too deeply", problem_mark=event.start_mark)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        """The names with their values, each name once."""
+        seen = set()
+        for name, _ in node.value:
+            if name.value in seen and isinstance(name.value, str):
+                raise yaml.MarkedYAMLError(problem=f"{in_one_line(name.value, 60)} is given twice", problem_mark=name.start_mark)
+            seen.add(name.value if isinstance(name.value, str) else None)
+        return super().construct_mapping(node, deep=deep)
+
+
+def read_bytes(file: Path, largest: int) -> bytes:
+    """What a file holds, if it is a file and not larger than that; nothing more is read."""
+    try:
+        # A pipe that nobody writes to would never end to be read; the shell's own are in /dev.
+        if not stat.S_ISREG(os.stat(file).st_mode) and not str(file).startswith("/dev/"):
+            raise UnreadableFileError(f"{file} is not a file.")
+        with file.open("rb") as stream:
+            found = stream.read(largest + 1)
+    except (OSError, ValueError) as error:
+        if isinstance(error, UnreadableFileError):
+            raise
+        raise UnreadableFileError(f"can't read {file} ({getattr(error, 'strerror', None) or reason_of(error)}).") from None
+    if len(found) > largest:
+        raise UnreadableFileError(f"{file} is larger than {largest:,} bytes, which is too much.")
+    return found
+
+
+def read_yaml_values(file: Path) -> Any:
+    """The plain data in a YAML file; tags that would build objects, anchors and aliases are refused."""
+    loader = None
+    try:
+        loader = _PlainLoader(read_bytes(file, LARGEST_YAML).decode("utf-8"))
+        found = loader.get_single_data()
+    except UnreadableFileError:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError, AttributeError, TypeError, LookupError, OverflowError) as error:
+        # The constructors of YAML's dates, numbers and sets raise whatever Python raises.
+        raise UnreadableFileError(f"{file} is not valid YAML ({_place_of(error)}).") from None
+    finally:
+        if loader is not None:
+            loader.dispose()
+    _check_numbers(found, file)
+    return found
+
+
+def read_json_values(file: Path) -> Any:
+    """The plain data in a JSON file."""
+    return parse_json(read_bytes(file, LARGEST_JSON), str(file))
+
+
+def read_json_lines(file: Path) -> list[Any]:
+    """The plain data in each line; a last line without its end is still being written and left out."""
+    content = read_bytes(file, LARGEST_JSON)
+    _check_count(content, str(file))
+    lines = content[: content.rfind(b"\n") + 1].splitlines()
+    return [parse_json(line, f"line {number} of {file}") for number, line in enumerate(lines, start=1)]
+
+
+def parse_json(content: bytes, what: str) -> Any:
+    """The plain data in a text; `what` names it in an error."""
+    _check_count(content, what)
+    try:
+        found = json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UnreadableFileError(f"{what} is not valid JSON ({reason_of(error)}).") from None
+    level = [found]
+    for _ in range(DEEPEST_JSON):
+        level = [item for value in level for item in _items(value) if isinstance(item, dict | list)]
+    if level:
+        raise UnreadableFileError(f"{what} is nested too deeply.")
+    return found
+
+
+def _items(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def _place_of(error: Exception) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}: {in_one_line(error.problem, 120)}"
+    return reason_of(error)
+
+
+def _check_numbers(value: Any, file: Path) -> None:
+    """Raise UnreadableFileError for a whole number that can't even be printed: YAML's 1:1:1... has no end."""
+    if isinstance(value, dict | list | tuple | set):
+        for item in [*value, *(value.values() if isinstance(value, dict) else ())]:
+            _check_numbers(item, file)
+    elif isinstance(value, int) and abs(value) > LARGEST_WHOLE:
+        raise UnreadableFileError(f"{file} holds a number above {LARGEST_WHOLE:,}, which is too much.")
+
+
+def _check_count(content: bytes, what: str) -> None:
+    if sum(content.count(mark) for mark in (b"[", b"{", b",", b":")) > MOST_VALUES:
+        raise UnreadableFileError(f"{what} holds more than {MOST_VALUES:,} values, which is too much.")

@@ -1,0 +1,107 @@
+"""Scalars for TensorBoard: takes the records of all epochs, writes the numbers of those that are not written yet.
+
+Events go to the file at once and in this thread: torch's SummaryWriter keeps them for minutes, which a kill would lose, and a full
+disk ends its thread with a traceback.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from trainonce.storage.atomic import refuse_links
+from trainonce.errors import SettingError
+
+FOLDER = "tensorboard"
+MESSAGES = "tensorboard.compat.proto"
+NAMES = ("loss", "validation_loss", "top1", "top5", "lr", "keep_flops", "keep_params", "controller_loss")
+
+
+def check_installed() -> None:
+    """Raise SettingError if there is no TensorBoard."""
+    if importlib.util.find_spec("tensorboard") is None:
+        raise SettingError("tensorboard is not installed. Install it with pip install tensorboard, or leave the setting out.")
+
+
+def check_place(out: Path | None) -> None:
+    """Raise SettingError if the run has no folder."""
+    if out is None:
+        raise SettingError("tensorboard needs a folder to write to. Give out, or leave the setting out.")
+    refuse_links(out / FOLDER, within=out)
+
+
+class Scalars:
+    """An event file of its own in the run's folder; those that were there before are hidden, because it begins with the first epoch."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / FOLDER
+        self._file: FileIO | None = None
+        self._num_written = 0
+
+    def write(self, history: Sequence[Mapping[str, Any]]) -> None:
+        """The records that are not in the file yet; OSError if they find no room, and then none of them is there."""
+        if self._file is None:
+            self._file = self._open()
+        _write_events(self._file, [_event_of(record) for record in history[self._num_written :]])
+        self._num_written = len(history)
+
+    def _open(self) -> FileIO:
+        messages = importlib.import_module(f"{MESSAGES}.event_pb2")
+        refuse_links(self._folder, within=self._folder.parent)
+        self._folder.mkdir(exist_ok=True)
+        number = sum(1 for _ in self._folder.iterdir())
+        # TensorBoard reads files in the order of their names.
+        path = self._folder / f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{number:06d}"
+        file = FileIO(path, "x")
+        version = messages.Event(wall_time=time.time(), file_version="brain.Event:2")
+        # A session that starts at step 0 hides every event that was read before it.
+        start = messages.Event(wall_time=time.time(), step=0, session_log=messages.SessionLog(status=messages.SessionLog.START))
+        try:
+            _write_events(file, [version, start])
+        except OSError:
+            file.close()
+            path.unlink(missing_ok=True)
+            raise
+        return file
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+def _write_events(file: FileIO, events: Sequence[Any]) -> None:
+    """All of the events, or, if an OSError says that there is no room, none of them."""
+    before = file.tell()
+    writer = importlib.import_module("tensorboard.summary.writer.record_writer").RecordWriter(_Whole(file))
+    try:
+        for event in events:
+            writer.write(event.SerializeToString())
+    except OSError:
+        file.seek(before)
+        file.truncate()
+        raise
+
+
+class _Whole:
+    """A file that takes all of what it is given, as an unbuffered one need not."""
+
+    def __init__(self, file: FileIO) -> None:
+        self._file = file
+
+    def write(self, data: bytes) -> None:
+        while data:
+            data = data[self._file.write(data) :]
+
+
+def _event_of(record: Mapping[str, Any]) -> Any:
+    summaries, messages = (importlib.import_module(f"{MESSAGES}.{name}_pb2") for name in ("summary", "event"))
+    numbers = {name: record[name] for name in NAMES if isinstance(record.get(name), int | float)}
+    values = [summaries.Summary.Value(tag=name, simple_value=number) for name, number in numbers.items()]
+    return messages.Event(wall_time=time.time(), step=record["step"], summary=summaries.Summary(value=values))

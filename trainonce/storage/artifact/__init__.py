@@ -1,0 +1,5 @@
+"""The small model on disk: takes a cut model to a folder of JSON and safetensors, and a folder onto the user's own class."""
+
+from trainonce.storage.artifact.folder import load, save
+
+__all__ = ["load", "save"]

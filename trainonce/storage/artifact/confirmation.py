@@ -1,0 +1,186 @@
+"""Whether the sizes that a saved plan changes are sizes, and become what the cut leaves.
+
+Takes plans from a file and the user's model.
+
+A plan may set integers that modules remember. From a file that could be any integer of any module: a stride,
+a port. So each change must follow from what is cut: for torch's own layers from the shapes of their weights,
+for all others from a run of this very model under the tracer, which says what each size becomes under this
+cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+from trainonce.errors import ModelError, ModelMismatchError
+from trainonce.execution.outline import OutlineError, stand_in
+from trainonce.messages.plain_text import quoted, shown
+from trainonce.storage.artifact.rationing import Ration, TooLargeError
+from trainonce.structure.channels import AttributeChange
+from trainonce.structure.plan import Plan
+from trainonce.structure.succession import joined
+from trainonce.surgery import proof
+from trainonce.surgery.inspection import record_evaluation, record_training
+from trainonce.surgery.slicing import SIZES
+from trainonce.tracing.partition import settle
+from trainonce.tracing.sizes.checks import Assignment, Replays, Survivors
+from trainonce.tracing.sizes.solver import checks_of, solve
+from trainonce.tracing.state.expressions import Attribute
+from trainonce.tracing.state.recording import Recording
+
+
+def confirm_sizes(model: nn.Module, plans: Sequence[Plan], example: Any = None) -> None:
+    """Raise ModelMismatchError unless every attribute that the plans change is a size, and becomes what the cuts leave.
+
+    The plans are those that are still to be carried out, each on what the one before leaves. The model is
+    unchanged.
+    """
+    modules = dict(model.named_modules())
+    wholes = [reduce(joined, plans[: count + 1]) for count in range(len(plans))]
+    own = [[change for change in whole.attributes if not _follows_from_weights(modules, change, whole)] for whole in wholes]
+    if not any(own):
+        return
+    name = _name_of(next(change for changes in own for change in changes))
+    refusal = None
+    try:
+        with proof.modes_kept(model), Ration() if example is None else nullcontext():
+            for recording in _recordings(model, _placed(model, stand_in(plans[0].outline) if example is None else example)):
+                refusal = _find_unconfirmed(own, _solved(recording, wholes))
+                if refusal is None:
+                    return
+    except (OutlineError, ModelError, TooLargeError) as error:
+        raise ModelMismatchError(
+            f"the plan changes {name}, which only a run of the model can confirm ({shown(error)}). "
+            f"Pass load(..., example=...) with an input of the model, or save the model again."
+        ) from None
+    raise ModelMismatchError(
+        f"the plan sets {refusal}, and nothing in this model follows from the cut there. "
+        f"The folder was not made for this model, or was tampered with."
+    )
+
+
+def _recordings(model: nn.Module, example: Any) -> Iterator[Recording]:
+    """What a run of the model shows, and then what a run in training shows besides.
+
+    Most sizes are read in both.
+    """
+    recording, needs_values = record_evaluation(model, example)
+    yield recording
+    record_training(model, example, recording, needs_values=needs_values)
+    yield recording
+
+
+def _solved(recording: Recording, wholes: Sequence[Plan]) -> list[Assignment]:
+    """For each plan what every size becomes that must change."""
+    settle(recording)
+    checks, replays = checks_of(recording), Replays()
+    roots = recording.book.roots(torch.arange(recording.book.num_labels))
+    return [solve(checks, Survivors(recording, roots, _alive(recording, roots, plan), replays))[0] for plan in wholes]
+
+
+def _find_unconfirmed(own: Sequence[Sequence[AttributeChange]], solved: Sequence[Assignment]) -> str | None:
+    for changes, found in zip(own, solved, strict=True):
+        for change in changes:
+            if found.get(Attribute(change.module, change.name, change.index)) != change.after:
+                return f"{_name_of(change)} from {change.before} to {quoted(change.after)}"
+    return None
+
+
+def _alive(recording: Recording, roots: Tensor, plan: Plan) -> Tensor:
+    """For every label whether the plan leaves it; a last True for labels of nothing."""
+    alive = torch.ones(len(roots) + 1, dtype=torch.bool)
+    for cut in plan.cuts:
+        labels = recording.slots.get((cut.tensor, cut.axis))
+        if labels is not None:
+            gone = torch.ones(len(labels), dtype=torch.bool)
+            gone[list(cut.kept)] = False
+            alive[roots[labels[gone]]] = False
+    return alive
+
+
+def _placed(model: nn.Module, example: Any) -> Any:
+    """The example where the model is, and in its precision.
+
+    A model that was converted after training takes no other.
+    """
+    parameter = next((found for found in model.parameters() if found.is_floating_point()), torch.empty(0))
+
+    def move(item: Tensor) -> Tensor:
+        return item.to(parameter.device, parameter.dtype if item.is_floating_point() else item.dtype)
+
+    return tree_map_only(Tensor, move, example)
+
+
+def _follows_from_weights(modules: Mapping[str, nn.Module], change: AttributeChange, plan: Plan) -> bool:
+    """Whether a layer of torch has this size from its weights, and the cut makes it what the plan says."""
+    module = modules.get(change.module)
+    if module is None or change.index is not None:
+        return False
+    if any(isinstance(module, kind) and change.name in dict(sizes) for kind, sizes in SIZES.items()):
+        # The cut itself sets these to what the weights say, whatever the plan says.
+        return True
+    for kind, rules in _RULES.items():
+        if isinstance(module, kind) and change.name in rules:
+            return rules[change.name](_Cuts(change.module, plan), change.before) == change.after
+    return False
+
+
+class _Cuts:
+    """What a plan does to the tensors of one module."""
+
+    def __init__(self, module: str, plan: Plan) -> None:
+        self._prefix = f"{module}." if module else ""
+        self._plan = plan
+
+    def size(self, tensor: str, axis: int) -> int | None:
+        """The size of an axis after the cut."""
+        kept = self._kept(tensor, axis)
+        return None if kept is None else len(kept)
+
+    def blocks(self, tensor: str, count: int) -> int | None:
+        """How many of `count` equal blocks of the first axis are left, if as much is left of each."""
+        shape, kept = self._plan.shapes.get(self._prefix + tensor), self._kept(tensor, 0)
+        if shape is None or kept is None or count < 1 or shape[0] % count:
+            return None
+        length = shape[0] // count
+        left: dict[int, int] = {}
+        for position in kept:
+            left[position // length] = left.get(position // length, 0) + 1
+        return len(left) if len(set(left.values())) == 1 else None
+
+    def _kept(self, tensor: str, axis: int) -> Sequence[int] | None:
+        name = self._prefix + tensor
+        shape = self._plan.shapes.get(name)
+        if shape is None or axis >= len(shape):
+            return None
+        return next(
+            (cut.kept for cut in self._plan.cuts if (cut.tensor, cut.axis) == (name, axis)),
+            range(shape[axis]),
+        )
+
+
+_RULES: Mapping[type[nn.Module], Mapping[str, Callable[[_Cuts, int], int | None]]] = {
+    nn.modules.conv._ConvNd: {"groups": lambda cuts, before: cuts.blocks("weight", before)},
+    nn.GroupNorm: {"num_groups": lambda cuts, before: cuts.blocks("weight", before)},
+    nn.RNNBase: {
+        "hidden_size": lambda cuts, before: cuts.size("weight_hh_l0", 1),
+        "input_size": lambda cuts, before: cuts.size("weight_ih_l0", 1),
+    },
+    nn.RNNCellBase: {
+        "hidden_size": lambda cuts, before: cuts.size("weight_hh", 1),
+        "input_size": lambda cuts, before: cuts.size("weight_ih", 1),
+    },
+}
+"""What else layers of torch remember that their weights tell."""
+
+
+def _name_of(change: AttributeChange) -> str:
+    where = f"{change.module}.{change.name}" if change.module else change.name
+    return shown(where if change.index is None else f"{where}[{change.index}]")

@@ -1,0 +1,137 @@
+"""A saved model as a folder: `plan.json`, `model.safetensors`, and `SHA256SUMS` over both.
+
+Takes a model to a folder, completely or not at all, and a folder onto a model, or leaves the model alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from trainonce.errors import ArtifactError, ModelMismatchError
+from trainonce.messages.plain_text import shown, shown_path
+from trainonce.storage.artifact.bounds import most_plan_bytes
+from trainonce.storage.artifact.manifest import Manifest, named_tensors
+from trainonce.storage.artifact.matching import check_receivers, cut_to_fit
+from trainonce.storage.artifact.reading import PLAN_FILE, WEIGHTS_FILE, read_manifest, read_weights
+from trainonce.storage.atomic import draft_of, flush_folder, seal
+from trainonce.structure.channels import Example
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
+    """Write the model's plans and weights to a new folder, completely or not at all.
+
+    >>> trainonce.save(small, "small")
+    >>> small = trainonce.load("small", into=build_model())
+    """
+    target = Path(path)
+    if os.path.lexists(target):
+        raise ArtifactError(f"{shown_path(target)} exists already. Remove it, or choose another path.")
+    manifest = Manifest.of(model)
+    if len(manifest.to_json()) > most_plan_bytes(model, named_tensors(model)):
+        # As many cuts as no model is read with.
+        manifest = Manifest.of(model, is_merged=True)
+    weights = _weights_to_store(model, manifest)
+    draft = draft_of(target)
+    try:
+        draft.mkdir()
+        _write_files(draft, manifest, weights)
+        draft.rename(target)
+        flush_folder(target.parent)
+    except (OSError, SafetensorError) as error:
+        raise ArtifactError(
+            f"can't write {shown_path(target)} ({shown(error, most=300)}). Make room there and allow writing, or choose another path."
+        ) from None
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise ArtifactError(f"safetensors can't hold this model's tensors ({shown(error)}). Make them plain dense ones first.") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def load(path: str | os.PathLike[str], *, into: Model, example: Example | None = None) -> Model:
+    """The model `into` with the saved cuts and weights, in place; unchanged if anything is wrong with the folder.
+
+    `into` is what the user's own code builds: dense, cut by the first of the saved plans, or as small as
+    the saved model. Where a cut changes sizes that only the model's own code reads, such as `num_heads`,
+    the model runs once under the tracer to confirm them: on a stand-in for the example that it was cut
+    with, or on `example`.
+    """
+    folder = Path(path)
+    manifest = read_manifest(folder, into)
+    check_receivers(manifest, into)
+    weights = read_weights(folder, manifest, into)
+    with torch.inference_mode(_is_for_inference(into)), torch.no_grad():
+        places = {name: tensor.data_ptr() for name, tensor in named_tensors(into).items()}
+        restore = cut_to_fit(manifest, into, example=example)
+        copies: list[tuple[Tensor, Tensor]] = []
+        try:
+            for name, tensor in named_tensors(into).items():
+                if name in manifest.tensors:
+                    # What was cut has new memory: the old content is still where it was.
+                    if tensor.data_ptr() == places.get(name) and not _is_expanded(tensor):
+                        copies.append((tensor, tensor.clone()))
+                    _write_tensor(tensor, weights[manifest.tied.get(name, name)])
+        except BaseException:
+            for tensor, before in reversed(copies):
+                tensor.copy_(before)
+            restore()
+            raise
+    return into
+
+
+def _is_for_inference(model: nn.Module) -> bool:
+    """Whether the model was built in inference mode.
+
+    It must be changed in the mode that it was built in, whichever is on now.
+    """
+    found = {name: tensor.is_inference() for name, tensor in named_tensors(model).items()}
+    if len(set(found.values())) > 1:
+        raise ModelMismatchError(
+            f"{next(name for name in found if found[name])} was made in inference mode, others were not. Build all in one."
+        )
+    return any(found.values())
+
+
+def _weights_to_store(model: nn.Module, manifest: Manifest) -> dict[str, Tensor]:
+    tensors = named_tensors(model)
+    weights: dict[str, Tensor] = {}
+    storages: set[int] = set()
+    for name in manifest.tensors:
+        if name in manifest.tied:
+            continue
+        value = tensors[name].detach().contiguous()
+        storage = value.untyped_storage().data_ptr()
+        # safetensors refuses two tensors that look at the same memory.
+        weights[name] = value.clone() if storage in storages else value
+        storages.add(storage)
+    return weights
+
+
+def _write_files(folder: Path, manifest: Manifest, weights: dict[str, Tensor]) -> None:
+    plan_file, weights_file = folder / PLAN_FILE, folder / WEIGHTS_FILE
+    plan_file.write_text(manifest.to_json(), encoding="utf-8")
+    save_file(weights, weights_file)
+    # safetensors makes files that only their owner may read.
+    shutil.copymode(plan_file, weights_file)
+    seal(folder, (PLAN_FILE, WEIGHTS_FILE))
+
+
+def _write_tensor(tensor: Tensor, value: Tensor) -> None:
+    if _is_expanded(tensor):
+        tensor.data = value.to(tensor.device, copy=True)
+    else:
+        tensor.copy_(value)
+
+
+def _is_expanded(tensor: Tensor) -> bool:
+    """Whether a tensor shows one number in many places, and can't be written to."""
+    return any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))

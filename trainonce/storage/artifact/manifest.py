@@ -1,0 +1,156 @@
+"""What `plan.json` says: takes a model to a `Manifest`, and a manifest to JSON and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+from torch import Tensor, nn
+
+from trainonce.errors import ArtifactError
+from trainonce.messages.plain_text import quoted, shown
+from trainonce.storage.artifact.bounds import MOST_PLANS
+from trainonce.structure.plan import Plan
+from trainonce.structure.succession import joined
+from trainonce.surgery.slicing import plans_of
+
+FORMAT = "trainonce"
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TensorKind:
+    """What a tensor must look like to receive a saved one."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything about a saved model but its numbers."""
+
+    model: str
+    """Class of the model, as `module.QualName`."""
+
+    plans: tuple[Plan, ...]
+    """The cuts that led from the dense model to this one, oldest first."""
+
+    tensors: Mapping[str, TensorKind]
+    """Every parameter and persistent buffer, under every name it has."""
+
+    tied: Mapping[str, str]
+    """For each further name of a tensor, the name it is stored under."""
+
+    def to_json(self) -> str:
+        """The manifest as text; `from_json` gives an equal one back."""
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "version": FORMAT_VERSION,
+                "model": self.model,
+                "plans": [plan.to_data() for plan in self.plans],
+                "tensors": {name: [list(kind.shape), kind.dtype] for name, kind in self.tensors.items()},
+                "tied": dict(self.tied),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Manifest:
+        """Read back what `to_json` wrote; anything else is refused with ArtifactError."""
+        try:
+            data = json.loads(text)
+            _check_version(data["format"], data["version"])
+            manifest = cls(
+                model=_text(data["model"]),
+                plans=tuple(Plan.from_data(plan) for plan in data["plans"]),
+                tensors={name: TensorKind(_shape(shape), _text(dtype)) for name, (shape, dtype) in data["tensors"].items()},
+                tied={name: _text(stored) for name, stored in data["tied"].items()},
+            )
+            for name, stored in manifest.tied.items():
+                if stored in manifest.tied or manifest.tensors[stored] != manifest.tensors[name]:
+                    raise ValueError(f"{shown(name)} can't share the weights of {shown(stored)}")
+        except ArtifactError:
+            raise
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            raise ArtifactError(f"the plan is damaged ({type(error).__name__}: {shown(error)}). Save the model again.") from None
+        return manifest
+
+    @classmethod
+    def of(cls, model: nn.Module, *, is_merged: bool = False) -> Manifest:
+        """What would have to be written for this model; all its cuts as one if they are to be merged, or are too many."""
+        for name, module in model.named_modules():
+            if type(module).get_extra_state is not nn.Module.get_extra_state:
+                raise ArtifactError(
+                    f"{name or 'the model'} keeps state beside its tensors (get_extra_state). Make it a buffer, or save it yourself."
+                )
+        tensors = persistent_tensors(model)
+        for name, tensor in tensors.items():
+            if tensor.is_meta:
+                raise ArtifactError(
+                    f"{name} is on the meta device and has no values. Build the model on a real one, or save Plan.to_json only."
+                )
+        first, plans = first_names(tensors), plans_of(model)
+        return cls(
+            model=class_name(model),
+            plans=plans if len(plans) <= MOST_PLANS and not is_merged else plans and (reduce(joined, plans),),
+            tensors={name: kind_of(tensor) for name, tensor in tensors.items()},
+            tied={name: first[name] for name in tensors if first[name] != name},
+        )
+
+
+def _check_version(name: object, version: object) -> None:
+    if name != FORMAT:
+        raise ValueError(f"the format is {quoted(name)}")
+    if isinstance(version, int) and version > FORMAT_VERSION:
+        raise ArtifactError(
+            f"the folder has version {quoted(version)}, this trainonce reads up to {FORMAT_VERSION}. "
+            f"Install a newer trainonce, or save again."
+        )
+    if version != FORMAT_VERSION or isinstance(version, bool):
+        raise ValueError(f"the version is {quoted(version)}")
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected a text, got {quoted(value)}")
+    return value
+
+
+def _shape(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(size) is int and size >= 0 for size in value):
+        raise TypeError(f"expected a shape, got {quoted(value)}")
+    return tuple(value)
+
+
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Every parameter and buffer under every name it has, those that are never saved included."""
+    return {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
+
+
+def persistent_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Every parameter and every buffer that is saved, under every name it has."""
+    fleeting = {
+        f"{prefix}.{name}" if prefix else name
+        for prefix, module in model.named_modules(remove_duplicate=False)
+        for name in module._non_persistent_buffers_set
+    }
+    return {name: tensor for name, tensor in named_tensors(model).items() if name not in fleeting}
+
+
+def first_names(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """For each name, the first one that the same tensor has."""
+    first: dict[int, str] = {}
+    return {name: first.setdefault(id(tensor), name) for name, tensor in tensors.items()}
+
+
+def class_name(model: nn.Module) -> str:
+    """Class of the model, as `module.QualName`."""
+    return f"{type(model).__module__}.{type(model).__qualname__}"
+
+
+def kind_of(tensor: Tensor) -> TensorKind:
+    """Shape and dtype of a tensor, as plain data."""
+    return TensorKind(shape=tuple(tensor.shape), dtype=str(tensor.dtype).removeprefix("torch."))

@@ -1,0 +1,102 @@
+"""Whether a saved model fits the one it is loaded into: takes a manifest and a model, brings the model to the saved shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from trainonce.errors import ModelMismatchError, PlanError
+from trainonce.messages.plain_text import quoted, shown
+from trainonce.storage.artifact.confirmation import confirm_sizes
+from trainonce.storage.artifact.manifest import Manifest, class_name, first_names, kind_of, persistent_tensors
+from trainonce.structure.plan import Plan
+from trainonce.surgery.slicing import apply_plan, check_fits, plans_of, snapshot
+
+WAYS_OUT = "Build the model with the settings it was trained with, or load into the small model itself."
+
+
+def check_receivers(manifest: Manifest, model: nn.Module) -> None:
+    """Raise ModelMismatchError unless every saved tensor has a place of its own, of its dtype, in a model of the saved class."""
+    # The module may differ: a class that was saved from a script is `__main__.Net` there.
+    if not f".{manifest.model}".endswith(f".{type(model).__qualname__}"):
+        raise ModelMismatchError(
+            f"the folder holds a {shown(manifest.model)}, this model is a {class_name(model)}. Build the class that was saved, unwrapped."
+        )
+    tensors = persistent_tensors(model)
+    for name in [*manifest.tensors, *tensors]:
+        if name not in tensors:
+            raise ModelMismatchError(f"the saved model has {shown(name)}, this one has not. {WAYS_OUT}")
+        if name not in manifest.tensors:
+            raise ModelMismatchError(f"this model has {name}, the saved one has not. {WAYS_OUT}")
+        if tensors[name].is_meta:
+            raise ModelMismatchError(
+                f"{name} is on the meta device and can't hold weights. Build the model on a real one, or call to_empty first."
+            )
+        wanted, found = shown(manifest.tensors[name].dtype), kind_of(tensors[name]).dtype
+        if wanted != found:
+            raise ModelMismatchError(
+                f"{name} was saved as {wanted}, this model has {found}. Convert it with model.to(torch.{wanted}), or save it as {found}."
+            )
+        if _is_larger(manifest.tensors[name].shape, tuple(tensors[name].shape)):
+            raise ModelMismatchError(f"{_misfit_of(manifest, name, tensors[name].shape)}. {WAYS_OUT}")
+    for name, first in first_names(tensors).items():
+        if manifest.tied.get(name, name) != manifest.tied.get(first, first):
+            raise ModelMismatchError(
+                f"{name} and {first} are one tensor in this model and two in the saved one. Untie them, or save them tied."
+            )
+
+
+def cut_to_fit(manifest: Manifest, model: nn.Module, *, example: Any = None) -> Callable[[], None]:
+    """Make the saved cuts that the model still lacks.
+
+    It is left as it was if they don't lead to the saved shapes.
+
+    Gives a function that undoes it, as long as no data was written in place.
+    """
+    plans = tuple(replace(plan, model=class_name(model)) for plan in manifest.plans)
+    done = plans_of(model)
+    if done != plans[: len(done)]:
+        raise ModelMismatchError(
+            "this model was cut by other plans than the saved one. Build it anew, or load into the model that was saved."
+        )
+    restore = snapshot(model)
+    if plans and not done and not _misfit(manifest, model) and not _is_dense(model, plans[0]):
+        # Built small by the user's own code: it has the sizes, and nothing to cut.
+        return restore
+    try:
+        if len(plans) > len(done):
+            check_fits(model, plans[len(done)])
+            confirm_sizes(model, plans[len(done) :], example)
+        for plan in plans[len(done) :]:
+            apply_plan(model, plan)
+        if misfit := _misfit(manifest, model):
+            raise ModelMismatchError(f"after {len(plans)} cuts {misfit}. {WAYS_OUT}")
+    except BaseException as error:
+        restore()
+        if isinstance(error, PlanError | IndexError | KeyError | RuntimeError):
+            raise ModelMismatchError(shown(error, most=500)) from None
+        raise
+    return restore
+
+
+def _misfit(manifest: Manifest, model: nn.Module) -> str | None:
+    for name, tensor in persistent_tensors(model).items():
+        if tuple(tensor.shape) != manifest.tensors[name].shape:
+            return _misfit_of(manifest, name, tensor.shape)
+    return None
+
+
+def _misfit_of(manifest: Manifest, name: str, shape: tuple[int, ...]) -> str:
+    return f"{name} has shape {tuple(shape)}, the saved one has {quoted(manifest.tensors[name].shape)}"
+
+
+def _is_larger(saved: tuple[int, ...], own: tuple[int, ...]) -> bool:
+    """Whether no cut can make the one of the other; what is larger may not be read."""
+    return len(saved) != len(own) or any(theirs > mine for theirs, mine in zip(saved, own, strict=True))
+
+
+def _is_dense(model: nn.Module, plan: Plan) -> bool:
+    return all(plan.shapes.get(name) == tuple(tensor.shape) for name, tensor in model.named_parameters())

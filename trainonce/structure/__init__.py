@@ -1,0 +1,1 @@
+"""What a model's channels are: groups, plans and their cost, as plain data."""

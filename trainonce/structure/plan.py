@@ -1,0 +1,208 @@
+"""A decision about channels as plain data: what stays of every axis, and which remembered sizes change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainonce.errors import PlanError
+from trainonce.execution.outline import outline_of
+from trainonce.messages.plain_text import quoted, shown
+from trainonce.structure.channels import AttributeChange, ChannelGroup, Example, Partition, Role
+
+PLAN_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AxisCut:
+    """What stays of one axis of one parameter or buffer."""
+
+    tensor: str
+    axis: int
+    kept: tuple[int, ...]
+    silenced: bool
+    """Whether the dropped positions are zeroed before the cut (writers), or only removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which channels of a model stay: everything that `silence`, `cut` and `load` need, as plain data."""
+
+    model: str
+    kept: Mapping[str, tuple[int, ...]]
+    """For each group that loses something, the channels that stay."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    """Of every parameter and buffer before the cut."""
+
+    cuts: tuple[AxisCut, ...]
+    attributes: tuple[AttributeChange, ...]
+    example: Example | None = field(default=None, compare=False, repr=False)
+    """What the cut proves itself on; not written to JSON."""
+
+    outline: Any = field(default=None, compare=False, repr=False)
+    """What the example looks like, without its content; `load` lets the model run on a stand-in for it."""
+
+    @classmethod
+    def from_masks(cls, partition: Partition, masks: Mapping[str, Tensor]) -> Plan:
+        """The plan that keeps exactly the channels whose mask is not zero; groups without a mask stay whole."""
+        known = {group.name: group for group in partition.groups}
+        alive = {group.name: torch.ones(group.num_channels, dtype=torch.bool) for group in partition.groups}
+        for name, mask in masks.items():
+            if name not in known:
+                raise PlanError(
+                    f"there is no group {name!r} in {partition.model}. Take the names from trainonce.inspect(model, example).groups."
+                )
+            _check_mask(known[name], mask)
+            alive[name] = mask.detach().cpu().bool()
+        kept = {name: tuple(mask.nonzero().flatten().tolist()) for name, mask in alive.items() if not bool(mask.all())}
+        return cls(
+            model=partition.model,
+            kept=kept,
+            shapes=dict(partition.shapes),
+            cuts=_axis_cuts(partition, alive),
+            attributes=partition.solve_sizes(alive),
+            example=partition.example,
+            outline=outline_of(partition.example),
+        )
+
+    @classmethod
+    def random(cls, partition: Partition, *, keep: float, seed: int = 0) -> Plan:
+        """A plan that keeps a random share of every group that may be cut, at least one channel of each."""
+        if not isinstance(keep, int | float) or not 0 < keep <= 1:
+            raise PlanError(f"keep must be above 0 and at most 1, got {keep}. 0.5 keeps half of every group.")
+        generator = torch.Generator().manual_seed(seed)
+        masks = {}
+        for group in partition.prunable_groups:
+            mask = torch.zeros(group.num_channels, dtype=torch.bool)
+            num_kept = max(1, round(keep * group.num_channels))
+            mask[torch.randperm(group.num_channels, generator=generator)[:num_kept]] = True
+            masks[group.name] = mask
+        return cls.from_masks(partition, masks)
+
+    def without_example(self) -> Plan:
+        """The same plan, holding no tensors."""
+        return replace(self, example=None)
+
+    def to_json(self) -> str:
+        """The plan as text; `Plan.from_json` gives an equal plan back."""
+        return json.dumps(self.to_data())
+
+    def to_data(self) -> dict[str, Any]:
+        """The plan as JSON takes it."""
+        return {
+            "version": PLAN_VERSION,
+            "model": self.model,
+            "kept": {name: list(channels) for name, channels in self.kept.items()},
+            "shapes": {name: list(shape) for name, shape in self.shapes.items()},
+            "cuts": [[cut.tensor, cut.axis, list(cut.kept), cut.silenced] for cut in self.cuts],
+            "attributes": [[a.module, a.name, a.index, a.before, a.after] for a in self.attributes],
+            "outline": self.outline,
+        }
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Read back what `to_json` wrote; anything else is refused with PlanError."""
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise PlanError(f"the plan is not valid JSON ({shown(error)}). Save the model again.") from None
+        return cls.from_data(data)
+
+    @classmethod
+    def from_data(cls, data: Any) -> Plan:
+        """Read back what `to_data` gave; anything else is refused with PlanError."""
+        return _plan_from_data(data)
+
+
+def _check_mask(group: ChannelGroup, mask: Tensor) -> None:
+    if not isinstance(mask, Tensor) or bool(torch.isnan(mask).any()):
+        raise PlanError(f"the mask of group {group.name!r} is no tensor of zeros and ones. Give one entry per channel.")
+    if mask.shape != (group.num_channels,):
+        raise PlanError(
+            f"group {group.name!r} has {group.num_channels} channels, its mask has shape {tuple(mask.shape)}. Give one entry per channel."
+        )
+    if not bool(mask.any()):
+        raise PlanError(
+            f"the plan empties {group.name!r}: nothing would pass through. Keep at least one of its {group.num_channels} channels."
+        )
+    if group.kept_because is not None and not bool(mask.all()):
+        raise PlanError(f"group {group.name!r} may not be cut: {group.kept_because}. Leave it out of the masks.")
+
+
+def _axis_cuts(partition: Partition, alive: Mapping[str, Tensor]) -> tuple[AxisCut, ...]:
+    kept_on_axis: dict[tuple[str, int], Tensor] = {}
+    silenced: dict[tuple[str, int], bool] = {}
+    for group in partition.groups:
+        if bool(alive[group.name].all()):
+            continue
+        for part in group.slices:
+            key = (part.tensor, part.axis)
+            if key not in kept_on_axis:
+                kept_on_axis[key] = torch.ones(partition.shapes[part.tensor][part.axis], dtype=torch.bool)
+                silenced[key] = part.role is Role.WRITER
+            kept_on_axis[key][part.positions] &= alive[group.name][part.channels]
+    for tensor, axis in kept_on_axis:
+        if not bool(kept_on_axis[tensor, axis].any()):
+            raise PlanError(
+                f"the plan empties axis {axis} of {tensor}: nothing would pass through. Keep at least one channel that uses it."
+            )
+    return tuple(
+        AxisCut(tensor=tensor, axis=axis, kept=tuple(kept.nonzero().flatten().tolist()), silenced=silenced[tensor, axis])
+        for (tensor, axis), kept in kept_on_axis.items()
+    )
+
+
+def _plan_from_data(data: Any) -> Plan:
+    if not isinstance(data, dict) or "version" not in data:
+        raise PlanError("this is not a plan: the field 'version' is missing. Save the model again with trainonce.save.")
+    if data["version"] != PLAN_VERSION:
+        raise PlanError(
+            f"the plan has version {quoted(data['version'])}, this trainonce reads version {PLAN_VERSION}. "
+            f"Install the trainonce that wrote it."
+        )
+    try:
+        return Plan(
+            model=_text(data["model"]),
+            kept={_text(name): _naturals(channels) for name, channels in data["kept"].items()},
+            shapes={_text(name): _naturals(shape) for name, shape in data["shapes"].items()},
+            cuts=tuple(
+                AxisCut(_text(tensor), _natural(axis), _naturals(kept), _flag(silenced)) for tensor, axis, kept, silenced in data["cuts"]
+            ),
+            attributes=tuple(
+                AttributeChange(_text(module), _text(name), None if index is None else _natural(index), _natural(before), _natural(after))
+                for module, name, index, before, after in data["attributes"]
+            ),
+            outline=data.get("outline"),
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise PlanError(f"the plan is damaged ({type(error).__name__}: {shown(error)}). Save the model again.") from None
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected a text, got {quoted(value)}")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"expected true or false, got {quoted(value)}")
+    return value
+
+
+def _natural(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise TypeError(f"expected a whole number from 0 on, got {quoted(value)}")
+    return value
+
+
+def _naturals(values: Sequence[Any]) -> tuple[int, ...]:
+    if not isinstance(values, list):
+        raise TypeError(f"expected a list, got {quoted(values)}")
+    return tuple(_natural(value) for value in values)

@@ -1,0 +1,1 @@
+"""Run the model once and watch: which tensor carries which channels."""

@@ -1,0 +1,131 @@
+"""The rule of an operator applied to one call: takes the call, gives its results their labels.
+
+A run repeats most of what an earlier one has done, on the same labels: what a rule said then is recalled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainonce.tracing.operators.registry import MOVEMENT, RULES, Call, Layers, Rule, aten, no_rule, pointwise, tensors_in
+from trainonce.tracing.state.labels import LabelBook, Layer, Value
+from trainonce.tracing.state.tracer import Tracer
+
+
+def apply_rule(call: Call) -> None:
+    """Give the results of a call their labels."""
+    call.tracer.note_use(call.tensors)
+    values = [call.value(tensor) for tensor in call.tensors]
+    known = [value for value in values if value is not None]
+    if not known and call.operator is not aten.expand.default:
+        _count_cost(call)
+        return
+    is_weight = all(value.is_weight for value in known)
+    results = tensors_in(call.result)
+    in_place = {id(tensor) for tensor in call.tensors}
+    for tensor, group in zip(results, _recalled(call, values, is_weight, len(results)), strict=True):
+        value = Value(tuple(tensor.shape), group, is_weight)
+        if id(tensor) in in_place:
+            call.tracer.overwrite(tensor, value, call.name)
+        else:
+            call.tracer.remember(tensor, value)
+
+
+def _recalled(call: Call, values: list[Value | None], is_weight: bool, num_results: int) -> list[Layers]:
+    """The layers of each result; those of an earlier run, if it made the same call on the same labels."""
+    recording = call.tracer.recording
+    question = _question(call, values)
+    if not call.tracer.counts_cost and question in recording.answers:
+        return recording.answers[question][0]
+    before = (call.book.num_labels, len(recording.demands))
+    known = [value for value in values if value is not None]
+    layers = _layers_of_result(call, known, is_weight)
+    groups = layers if isinstance(layers, list) else [layers] * num_results
+    if not is_weight:
+        for group in groups:
+            _note_writers(call.tracer, group)
+        incoming = [layer for value in known if not value.is_weight for layer in value.layers]
+        groups = [tuple(_same_or_new(call.book, layer, incoming) for layer in group) for group in groups]
+    # New labels and demands belong to one call alone.
+    if question is not None and before == (call.book.num_labels, len(recording.demands)):
+        recording.answers[question] = (groups, known)
+    return groups
+
+
+def _same_or_new(book: LabelBook, layer: Layer, incoming: list[Layer]) -> Layer:
+    """The layer without its origins: the very one that came in if it passed unchanged, so that later calls are recalled."""
+    for other in incoming:
+        if other is layer or (
+            other.is_repeat == layer.is_repeat
+            and other.ids.shape == layer.ids.shape
+            and torch.equal(book.roots(other.ids), book.roots(layer.ids))
+        ):
+            return other
+    return Layer(layer.ids, is_repeat=layer.is_repeat)
+
+
+def _layers_of_result(call: Call, known: list[Value], is_weight: bool) -> Layers | list[Layers]:
+    constant = (
+        is_weight
+        and call.operator not in MOVEMENT
+        and not any(layer.origins - call.tracer.buffers for value in known for layer in value.layers)
+    )
+    # Tables computed from buffers (rotary frequencies) are constants: their channels are nobody's.
+    if not constant and (call.operator is aten.expand.default or any(value.layers for value in known)):
+        return _find_rule(call)(call)
+    _count_cost(call)
+    return ()
+
+
+def _question(call: Call, values: list[Value | None]) -> Hashable:
+    """All that a rule may look at, by the identity of the labels; None if it may look at more, as at constant indices."""
+    waiting = iter(values)
+
+    def describe(item: Any) -> Hashable:
+        if isinstance(item, Tensor):
+            value = next(waiting)
+            layers = () if value is None else tuple(map(id, value.layers))
+            return item.shape, item.dtype, layers, None if value is None else value.is_weight
+        return tuple(map(describe, item)) if isinstance(item, tuple | list) else item
+
+    constants = [tensor for tensor, value in zip(call.tensors, values, strict=True) if value is None]
+    # How a copy treats labels depends on what else lies in the target's memory.
+    if call.name == "copy_" or any(tensor.dim() and not tensor.is_floating_point() for tensor in constants):
+        return None
+    if getattr(RULES.get(call.operator), "sees_labels_alone", False):
+        return RULES[call.operator], len(tensors_in(call.result)), call.where, tuple(map(describe, call.tensors))
+    arguments = (*map(describe, call.args), *((name, describe(item)) for name, item in call.kwargs.items()))
+    return call.operator, call.where, call.tracer.is_opaque, arguments
+
+
+def _find_rule(call: Call) -> Rule:
+    for key in (call.operator, call.operator._schema.name):
+        if key in RULES:
+            return RULES[key]
+    # torch.equal is called pointwise, but what it gives is no tensor.
+    return pointwise if _is_pointwise(call.operator) and tensors_in(call.result) else no_rule
+
+
+def _is_pointwise(operator: Any) -> bool:
+    if torch.Tag.pointwise in operator.tags:
+        return True
+    # Some in-place variants (hardswish_) lack the tag that their plain variant has.
+    plain = operator._schema.name.removeprefix("aten::").removesuffix("_")
+    overload = getattr(getattr(aten, plain, None), operator._overloadname, None)
+    return operator._schema.is_mutable and overload is not None and torch.Tag.pointwise in overload.tags
+
+
+def _count_cost(call: Call) -> None:
+    """Operators on constants and unlabelled data still cost multiply-adds."""
+    found = RULES.get(call.operator)
+    if found is not None and getattr(found, "counts_cost", False):
+        found(call)
+
+
+def _note_writers(tracer: Tracer, layers: Layers) -> None:
+    for layer in layers:
+        tracer.recording.writers |= layer.origins

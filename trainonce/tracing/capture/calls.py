@@ -1,0 +1,153 @@
+"""The model's calls as the user wrote them: shapes are handed out with their source, and calls that move data are noted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves
+
+from trainonce.tracing.state.expressions import Attribute, AxisSize, Operation, TracedInt, leaves_of, map_leaves, source_of
+from trainonce.tracing.state.labels import Layer, Value
+from trainonce.tracing.state.recording import Demand, Movement
+from trainonce.tracing.state.tracer import Tracer
+
+RECURRENT = frozenset({torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu})
+"""Calls that a fused kernel may answer."""
+
+CREATION = frozenset({"zeros", "ones", "empty", "rand", "randn", "new_zeros", "new_ones", "new_empty"})
+"""Calls that make a tensor from sizes alone."""
+
+VALUES = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
+"""Calls that turn numbers into tensors."""
+
+COUNTING = frozenset({torch.Tensor.numel, torch.Tensor.nelement, torch.numel, torch.Tensor.__len__})
+"""Calls that turn sizes into a plain integer."""
+
+LEAVING = frozenset({torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__, torch.Tensor.__dlpack__})
+"""Calls after which nobody sees what is done with the data."""
+
+FOLLOWING = frozenset(
+    {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "group_norm"}
+    | {function.__name__ for function in RECURRENT}
+)
+"""Calls with a size argument whose rule says what it must be after the cut."""
+
+SIZE_FREE = frozenset(
+    {"to", "float", "half", "double", "type", "type_as", "contiguous", "clone", "detach", "permute", "transpose", "unsqueeze"}
+    | {"swapaxes", "movedim", "flip", "cat", "concat", "stack"}
+)
+"""Calls that move data without naming any size: a cut can't upset them."""
+
+
+_GET_SHAPE: Any = vars(torch._C.TensorBase)["shape"].__get__
+
+
+class CallMode(TorchFunctionMode):
+    """Sees calls as the user wrote them: hands out traced shapes and notes calls that only move data."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__()
+        self.tracer = tracer
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        tracer = self.tracer
+        if func == _GET_SHAPE or func is torch.Tensor.size:
+            return self._traced_size(func(*args, **kwargs), args, kwargs)
+        if getattr(func, "__name__", "") == "__get__":
+            return func(*args, **kwargs)
+        if func in COUNTING and (value := tracer.value(args[0])) is not None:
+            axes = range(len(value.shape)) if func is not torch.Tensor.__len__ else range(1)
+            tracer.ledger.pinned += [(AxisSize(value, axis), value.shape[axis], tracer.where()) for axis in axes]
+        if func in LEAVING:
+            if args[0] in tracer.hollow:
+                tracer.refuse(func.__name__)
+            for layer in value.layers if (value := tracer.value(args[0])) is not None else ():
+                tracer.book.keep(layer.ids, f"{func.__name__} in {tracer.where() or 'the model'} takes it out of torch")
+        tracer.only_movement = True
+        tracer.call = (func, args, kwargs)
+        before = map_leaves(lambda item: self._before(item) if isinstance(item, Tensor) else source_of(item), (args, kwargs))
+        if func is torch.nn.functional.scaled_dot_product_attention and kwargs.get("scale") is None:
+            self._pin_head_size(before)
+        # The fused recurrent kernels hide the products that the layers are made of.
+        with _without_fused_kernels() if func in RECURRENT else nullcontext():
+            result = func(*args, **kwargs)
+        tracer.call = None
+        if getattr(func, "__name__", "") in CREATION and isinstance(result, Tensor):
+            with _disable_current_modes():
+                self._note_creation(func.__name__, before, result)
+        elif tracer.only_movement and func not in VALUES:
+            self._note_movement(func, before, result)
+        elif getattr(func, "__name__", "") not in FOLLOWING:
+            self._pin_scalars((args, kwargs))
+        return result
+
+    def _before(self, tensor: Tensor) -> Any:
+        """What a movement remembers of an argument: its labels, or for indices without labels the indices themselves."""
+        value = self.tracer.value(tensor)
+        is_index = not tensor.is_floating_point() and not tensor.is_complex()
+        return tensor if value is None or (is_index and not value.layers) else value
+
+    def _traced_size(self, size: Any, args: Any, kwargs: Any) -> Any:
+        value = self.tracer.value(args[0])
+        if value is None:
+            return size
+        if isinstance(size, int):
+            axis = args[1] if len(args) > 1 else kwargs["dim"]
+            return TracedInt(size, AxisSize(value, int(axis) % len(value.shape)), self.tracer.ledger)
+        return torch.Size([TracedInt(length, AxisSize(value, axis), self.tracer.ledger) for axis, length in enumerate(size)])
+
+    def _pin_scalars(self, arguments: Any) -> None:
+        """A size that takes part in arithmetic on tensors (`x / x.shape[1]`) must not change."""
+        for number in leaves_of(arguments):
+            if isinstance(number, TracedInt):
+                self.tracer.ledger.pinned.append((number.source, int.__int__(number), self.tracer.where()))
+
+    def _pin_head_size(self, before: Any) -> None:
+        """Attention without a scale of its own divides by the root of the head's size."""
+        query = next((item for item in leaves_of(before) if isinstance(item, Value)), None)
+        if query is not None:
+            axis = len(query.shape) - 1
+            self.tracer.ledger.pinned.append((AxisSize(query, axis), query.shape[axis], self.tracer.where()))
+
+    def _note_creation(self, name: str, before: Any, result: Tensor) -> None:
+        """A tensor made with sizes of other things gets labels of its own, to be tied to what it meets."""
+        sizes = [
+            item for item in leaves_of(before) if isinstance(item, int | Attribute | AxisSize | Operation) and not isinstance(item, bool)
+        ]
+        if len(sizes) < result.dim() or all(isinstance(item, int) for item in sizes):
+            return
+        layers = []
+        for axis, source in enumerate(sizes[: result.dim()]):
+            if isinstance(source, int) or result.shape[axis] < 2:
+                continue
+            ids = self.tracer.book.fresh(result.shape[axis]).reshape([-1 if other == axis else 1 for other in range(result.dim())])
+            layers.append(Layer(ids if name.endswith("zeros") else -ids))
+            self.tracer.recording.demands.append(Demand(self.tracer.where(), source, layers[-1], "the size of a new tensor"))
+        self.tracer.remember(result, Value(tuple(result.shape), tuple(layers), is_weight=False))
+
+    def _note_movement(self, func: Any, before: Any, result: Any) -> None:
+        tracer = self.tracer
+        if getattr(func, "__name__", "") in SIZE_FREE or not any(isinstance(item, Value) and item.layers for item in leaves_of(before)):
+            return
+        results = [tracer.values.get(tensor) for tensor in tree_leaves(result) if isinstance(tensor, Tensor)]
+        if not results or any(value is None for value in results):
+            return
+        tracer.recording.movements.append(Movement(tracer.where(), func, before, tuple(value for value in results if value is not None)))
+
+
+@contextmanager
+def _without_fused_kernels() -> Iterator[None]:
+    # torch.backends.mkldnn.flags warns about devices that aren't there.
+    enabled = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(enabled)

@@ -1,0 +1,132 @@
+"""Rules for operators that put tensors together or pick from them: concatenation, indexing, embedding, creation, copies."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from trainonce.tracing.operators.movement import moved
+from trainonce.tracing.operators.registry import Call, Layers, aten, pointwise, rule
+from trainonce.tracing.state.labels import Layer
+
+
+@rule(aten.cat, moves_data=True)
+def concatenated(call: Call) -> Layers:
+    """Labels side by side along the axis; along the other axes the pieces' labels are tied."""
+    tensors = [tensor for tensor in call.args[0] if tensor.numel() > 0 or tensor.dim() > 1]
+    axis = call.argument("dim", 0) % call.result.dim()
+    return _side_by_side(call, axis, [(tensor.shape[axis], list(call.layers(tensor))) for tensor in tensors])
+
+
+@rule(aten.stack, moves_data=True)
+def stacked(call: Call) -> Layers:
+    """Labels side by side along a new axis."""
+    axis = call.argument("dim", 0) % call.result.dim()
+    pieces = [(1, [layer.with_ids(layer.ids.unsqueeze(axis)) for layer in call.layers(tensor)]) for tensor in call.args[0]]
+    return _side_by_side(call, axis, pieces)
+
+
+def _side_by_side(call: Call, axis: int, pieces: list[tuple[int, list[Layer]]]) -> Layers:
+    reason = f"{call.words} in {call.where} puts it beside a tensor whose channels can't be cut"
+    patterns = {frozenset(layer.varying) - {axis} for _, layers in pieces for layer in layers}
+    results = []
+    for pattern in sorted(patterns, key=sorted):
+        matching = [next((layer for layer in layers if frozenset(layer.varying) - {axis} == pattern), None) for _, layers in pieces]
+        present = [layer for layer in matching if layer is not None]
+        if pattern and (len(present) < len(pieces) or not any(axis in layer.varying for layer in present)):
+            tied = _tied_pieces(call, matching, reason)
+            results += [tied] if tied is not None else []
+            continue
+        shape = list(torch.broadcast_shapes(*(layer.ids.narrow(axis, 0, 1).shape for layer in present)))
+        blocks = []
+        for (length, _), layer in zip(pieces, matching, strict=True):
+            shape[axis] = length
+            blocks.append(torch.zeros(shape, dtype=torch.long) if layer is None else layer.ids.expand(shape))
+        origins = frozenset().union(*(layer.origins for layer in present))
+        results.append(Layer(call.book.compress(torch.cat(blocks, dim=axis)), origins))
+    return tuple(layer for layer in results if layer.ids.numel() > 1)
+
+
+def _tied_pieces(call: Call, matching: list[Layer | None], reason: str) -> Layer | None:
+    present = [layer for layer in matching if layer is not None]
+    if len(present) < len(matching):
+        for layer in present:
+            call.book.tie_along(layer, layer.varying, reason)
+        return None
+    for layer in present[1:]:
+        call.book.tie(present[0].ids, layer.ids, reason)
+    silent = torch.stack([(layer.ids > 0).expand(present[0].ids.shape) for layer in present]).all(dim=0)
+    ids = call.book.roots(present[0].ids).abs()
+    return Layer(torch.where(silent, ids, -ids), frozenset().union(*(layer.origins for layer in present)))
+
+
+@rule(aten.index.Tensor, aten._unsafe_index.Tensor, aten.index_select, moves_data=True)
+def indexed(call: Call) -> Layers:
+    """Labels picked by constant indices; indices that depend on data keep the axes they pick from."""
+    tensor = call.args[0]
+    if call.name == "index_select":
+        axis = call.args[1] % tensor.dim()
+        indices: list[Tensor | None] = [None] * axis + [call.args[2]]
+    else:
+        indices = list(call.args[1])
+    constant = all(index is None or (call.value(index) is None and index.device.type != "meta") for index in indices)
+    reason = f"{call.words} in {call.where} picks from it by data"
+    by_mask = any(index is not None and index.dtype is torch.bool for index in indices)
+    layers = call.layers(tensor)
+    picked = [axis for axis, index in enumerate(indices) if index is not None]
+    if by_mask:
+        call.keep(layers, reason)
+        return ()
+    if not constant:
+        layers = call.tie_along(layers, picked, reason)
+
+    def move(ids: Tensor) -> Tensor:
+        own = tuple(
+            slice(None) if index is None else index if ids.shape[axis] > 1 else torch.zeros(index.shape, dtype=torch.long)
+            for axis, index in enumerate(indices)
+        )
+        return call.book.compress(ids[own])
+
+    return moved(layers, move)
+
+
+@rule(aten.embedding)
+def embedded(call: Call) -> Layers:
+    """Rows are looked up by data and kept; the columns become the last axis."""
+    weight, indices = call.args[0], call.args[1]
+    across = [layer for layer in call.layers(weight) if layer.varying == (0,)]
+    call.keep(across, f"the embedding in {call.where} looks it up by index")
+    columns = [layer for layer in call.layers(weight) if layer.varying == (1,)]
+    return tuple(layer.with_ids(layer.ids.reshape((1,) * indices.dim() + (-1,))) for layer in columns)
+
+
+@rule(aten.empty_like, aten.ones_like, aten.rand_like, aten.randn_like, aten.full_like, aten.zeros_like)
+def made_like(call: Call) -> Layers:
+    """A tensor made in the shape of another is aligned with it, but silent only if it is zero."""
+    layers = call.layers(call.args[0])
+    return tuple(Layer(layer.ids.abs()) if call.name == "zeros_like" else Layer(-layer.ids.abs()) for layer in layers)
+
+
+@rule(aten.bernoulli_, aten.uniform_, aten.normal_, aten.fill_, aten.random_, aten.exponential_)
+def overwritten(call: Call) -> Layers:
+    """New content in the old place is aligned, but not silent."""
+    return tuple(layer.not_silent() for layer in call.layers(call.args[0]))
+
+
+@rule(aten.zero_)
+def zeroed(call: Call) -> Layers:
+    """Zeros are silent."""
+    return tuple(layer.with_ids(layer.ids.abs()) for layer in call.layers(call.args[0]))
+
+
+@rule(aten.copy_)
+def copied(call: Call) -> Layers:
+    """The target takes the source's labels; where it had labels of its own they are tied."""
+    target, source = call.args[0], call.args[1]
+    if (
+        not call.layers(target)
+        and target.numel() * target.element_size() == target.untyped_storage().nbytes()
+        and target.shape == source.shape
+    ):
+        return call.layers(source)
+    return pointwise(call)

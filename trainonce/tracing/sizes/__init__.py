@@ -1,0 +1,1 @@
+"""Integers that must follow a cut."""

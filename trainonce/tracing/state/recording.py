@@ -1,0 +1,78 @@
+"""What recorded runs of a model have shown, as data: labels of weights, products, movements, demands on sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from trainonce.tracing.state.expressions import Attribute, Ledger
+from trainonce.tracing.state.labels import LabelBook, Layer, Slot, Value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Product:
+    """A contraction as it was seen: coefficient, one size per letter, and the layers on those letters."""
+
+    where: str
+    coefficient: int
+    sizes: dict[str, int]
+    layers: tuple[tuple[Layer, str], ...]
+    """Each layer with the letters of its axes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Movement:
+    """A call that only moves data, with the sources of its sizes, to be replayed under a cut."""
+
+    where: str
+    function: Callable[..., Any]
+    arguments: Any
+    """The call's (args, kwargs) with tensors replaced by Values and integers by their sources."""
+
+    results: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """A size argument that must equal the number of live entries of some labels (a conv's `groups`)."""
+
+    where: str
+    source: Any
+    layer: Layer
+    what: str
+
+
+@dataclass(eq=False)
+class Recording:
+    """All that one or more runs of a model have shown."""
+
+    book: LabelBook = field(default_factory=LabelBook)
+    slots: dict[Slot, Tensor] = field(default_factory=dict)
+    """Labels of every axis of every parameter and buffer that was used."""
+
+    used: set[str] = field(default_factory=set)
+    """Parameters and buffers that an operator has read."""
+
+    writers: set[Slot] = field(default_factory=set)
+    followers: set[Slot] = field(default_factory=set)
+    products: list[Product] = field(default_factory=list)
+    movements: list[Movement] = field(default_factory=list)
+    demands: list[Demand] = field(default_factory=list)
+    spread: list[Layer] = field(default_factory=list)
+    """Layers that vary along more than one axis: each must lose a product set."""
+
+    branches: dict[str, list[Layer]] = field(default_factory=dict)
+    """Modules that asked for a value computed from the input, with the labels that were alive then or made until they returned."""
+
+    weights: dict[str, Value] = field(default_factory=dict)
+    """The labels of every parameter and buffer that was used."""
+
+    answers: dict[Hashable, tuple[list[tuple[Layer, ...]], list[Value]]] = field(default_factory=dict)
+    """The labels that an operator gave to its results, by all that its rule looks at; with what must stay alive for that."""
+
+    ledgers: list[Ledger] = field(default_factory=list)
+    originals: dict[Attribute, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)

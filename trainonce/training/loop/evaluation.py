@@ -1,0 +1,128 @@
+"""How good a model is: takes a model and samples, gives loss, top-1 and top-5 over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from trainonce.errors import SettingError
+from trainonce.training.batches.samples import Samples, count_samples
+from trainonce.training.loop.precision import Precision
+from trainonce.training.loop.processes import Processes, moved
+
+Loss = Callable[[Any, Any], Tensor]
+"""From the model's output and the targets to the mean loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Of one model on one set of samples."""
+
+    loss: float
+    top1: float | None
+    """Percent; None if the targets are no class numbers."""
+
+    top5: float | None
+    """Percent; None also where there are fewer than six classes."""
+
+    num_samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class CrossEntropy:
+    """The usual loss of classifiers, also for targets that are shares of classes."""
+
+    smoothing: float = 0.0
+
+    def __call__(self, output: Any, targets: Tensor) -> Tensor:
+        """The mean over the batch; the outputs of auxiliary heads don't count."""
+        return F.cross_entropy(logits_of(output).float(), targets, label_smoothing=self.smoothing)
+
+
+def logits_of(output: Any) -> Tensor:
+    """The classifier's scores in what a model returns; SettingError if there are none."""
+    found = find_logits(output)
+    if found is None:
+        raise SettingError(
+            f"the model returns a {type(output).__name__}, in which no scores of classes are found. Pass loss= that reads it."
+        )
+    return found
+
+
+def find_logits(output: Any) -> Tensor | None:
+    """A tensor itself, a field or key `logits`, or the first of several."""
+    if isinstance(output, Tensor):
+        return output
+    named = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    if isinstance(named, Tensor):
+        return named
+    return output[0] if isinstance(output, tuple | list) and output and isinstance(output[0], Tensor) else None
+
+
+def class_axis(scores: Tensor | None, targets: Any) -> int | None:
+    """The axis along which classes lie, if `targets` are class numbers of samples, pixels or tokens."""
+    if scores is None or not isinstance(targets, Tensor) or targets.dim() != scores.dim() - 1:
+        return None
+    if not scores.is_floating_point() or targets.is_floating_point() or targets.is_complex() or targets.dtype is torch.bool:
+        return None
+    for axis in (1, scores.dim() - 1):
+        if axis < scores.dim() and scores.shape[axis] > 1 and scores.shape[:axis] + scores.shape[axis + 1 :] == targets.shape:
+            return axis
+    return None
+
+
+@torch.no_grad()
+def evaluate(
+    model: nn.Module,
+    samples: Samples,
+    *,
+    batch_size: int,
+    device: torch.device,
+    precision: Precision,
+    loss: Loss,
+    processes: Processes,
+    layout: torch.memory_format = torch.contiguous_format,
+) -> Scores:
+    """Scores of the model in eval mode; its mode is put back. Each process looks at its part, all get the same answer."""
+    was_training = model.training
+    model.eval()
+    numbers = torch.arange(len(samples)).tensor_split(processes.world_size)[processes.rank]
+    totals = [0.0, 0.0, 0.0, 0.0]
+    counts_classes, counts_five = True, True
+    try:
+        for inputs, targets in samples.batches((piece, 0) for piece in numbers.split(batch_size) if len(piece)):
+            inputs, targets = moved(inputs, device, layout), moved(targets, device)
+            with precision.autocast():
+                output = call(model, inputs)
+                value = loss(output, targets)
+            count = count_samples(inputs, targets) or 1
+            scores = find_logits(output)
+            counts_classes = counts_classes and class_axis(scores, targets) is not None and targets.dim() == 1  # type: ignore[union-attr]
+            totals[0] += float(value) * count
+            totals[3] += count
+            if counts_classes and scores is not None:
+                counts_five = counts_five and scores.shape[1] > 5
+                best = scores.topk(min(5, scores.shape[1]), dim=1).indices.eq(targets.unsqueeze(1))  # type: ignore[union-attr]
+                totals[1] += float(best[:, :1].sum())
+                totals[2] += float(best.any(dim=1).sum())
+    finally:
+        model.train(was_training)
+    total_loss, ones, fives, count = processes.summed(totals)
+    return Scores(
+        loss=total_loss / max(1.0, count),
+        top1=100 * ones / count if counts_classes and count else None,
+        top5=100 * fives / count if counts_classes and counts_five and count else None,
+        num_samples=int(count),
+    )
+
+
+def call(model: nn.Module, inputs: Any) -> Any:
+    """The model on a batch: a tensor, a tuple of positional inputs, or a dict of keyword inputs."""
+    if isinstance(inputs, Mapping):
+        return model(**inputs)
+    return model(*inputs) if isinstance(inputs, tuple | list) else model(inputs)

@@ -1,0 +1,159 @@
+"""Several processes that train together: takes torchrun's environment, gives rank, size and the few words they exchange."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from trainonce.errors import SettingError
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """Which of how many processes this one is."""
+
+    rank: int = 0
+    world_size: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes files and talks to the user."""
+        return self.rank == 0
+
+    def any_true(self, flags: list[bool]) -> list[bool]:
+        """For each flag, whether it is set on any process; all processes get the same answer."""
+        if self.world_size == 1:
+            return flags
+        shared = _lent(torch.tensor([float(flag) for flag in flags], device=_exchange_device()))
+        dist.all_reduce(shared, op=dist.ReduceOp.MAX)
+        return [bool(flag) for flag in shared.tolist()]
+
+    def summed(self, numbers: list[float]) -> list[float]:
+        """Each number added over all processes."""
+        if self.world_size == 1:
+            return numbers
+        shared = _lent(torch.tensor(numbers, dtype=torch.double, device=_exchange_device()))
+        dist.all_reduce(shared)
+        return shared.tolist()
+
+    def from_first(self, number: int) -> int:
+        """The number that the first process has."""
+        if self.world_size == 1:
+            return number
+        shared = _lent(torch.tensor([number], dtype=torch.long, device=_exchange_device()))
+        dist.broadcast(shared, src=0)
+        return int(shared)
+
+    def wait(self) -> None:
+        """Until all processes are here."""
+        if self.world_size > 1:
+            self.any_true([False])
+
+    def agree_on_weights(self, model: nn.Module) -> None:
+        """Give all processes the parameters and buffers of the first."""
+        if self.world_size > 1:
+            for parameter in model.parameters():
+                dist.broadcast(_lent(parameter.detach()), src=0)
+        self.agree_on_buffers(model)
+
+    def agree_on_buffers(self, model: nn.Module) -> None:
+        """Give all processes the buffers of the first, as the next forward pass of DistributedDataParallel would."""
+        if self.world_size > 1:
+            for buffer in model.buffers():
+                dist.broadcast(_lent(buffer.detach()), src=0)
+
+
+@contextmanager
+def joined(device: torch.device) -> Iterator[Processes]:
+    """The processes that torchrun started, joined for as long as this lasts; this one alone if there was no torchrun."""
+    if dist.is_available() and dist.is_initialized():
+        yield Processes(dist.get_rank(), dist.get_world_size())
+        _take_back()
+        return
+    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+        yield Processes()
+        return
+    _join("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield Processes(dist.get_rank(), dist.get_world_size())
+        _take_back()
+    finally:
+        dist.destroy_process_group()
+
+
+def _join(backend: str) -> None:
+    store, rank, world_size = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
+    # torchrun keeps its store when it starts the processes again: without a room of their own they would call at the
+    # addresses of the dead.
+    room = dist.PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)  # type: ignore[attr-defined]
+    dist.init_process_group(backend, store=room, rank=rank, world_size=world_size)
+
+
+# What the backend's threads were given, weakly. DistributedDataParallel keeps those threads alive for ever, and a thread that lets
+# go of its tensor while Python ends takes the whole process down with it (SIGABRT, after the work is done).
+_LENT: list[weakref.ref[Tensor]] = []
+_LONGEST_LOAN_SECONDS = 10.0
+
+
+def _lent(tensor: Tensor) -> Tensor:
+    _LENT[:] = [loan for loan in _LENT if loan() is not None]
+    _LENT.append(weakref.ref(tensor))
+    return tensor
+
+
+def _take_back() -> None:
+    """Wait until the backend's threads hold nothing of ours any more."""
+    until = time.monotonic() + _LONGEST_LOAN_SECONDS
+    while any(loan() is not None for loan in _LENT) and time.monotonic() < until:
+        time.sleep(0.001)
+    _LENT.clear()
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of that name, `auto` being the best there is; each process of torchrun gets a GPU of its own."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise SettingError(f"device must be auto, cpu, cuda, cuda:NUMBER or mps, got {name!r}.") from None
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise SettingError(f"device must be auto, cpu, cuda, cuda:NUMBER or mps, got {name!r}.")
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise SettingError("device is cuda, and torch sees no GPU here. Take cpu, or install a torch that knows the GPU.")
+        if device.index is None:
+            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        if device.index >= torch.cuda.device_count():
+            raise SettingError(f"device is {device}, and there are {torch.cuda.device_count()} GPUs here. Count from 0.")
+        torch.cuda.set_device(device)
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise SettingError("device is mps, and torch sees none here. Take cpu.")
+    return device
+
+
+def _exchange_device() -> torch.device:
+    return torch.device("cuda") if dist.get_backend() == "nccl" else torch.device("cpu")
+
+
+def moved(data: Any, device: torch.device, layout: torch.memory_format = torch.contiguous_format) -> Any:
+    """Tensors, and tensors in tuples, lists and dicts, on the device; images in the memory layout."""
+    if isinstance(data, Tensor):
+        data = data.to(device, non_blocking=True)
+        return data.contiguous(memory_format=layout) if data.dim() == 4 else data
+    if isinstance(data, tuple | list):
+        items = [moved(item, device, layout) for item in data]
+        # A named tuple takes its items one by one.
+        return type(data)(*items) if hasattr(data, "_fields") else type(data)(items)
+    if isinstance(data, Mapping):
+        return {key: moved(item, device, layout) for key, item in data.items()}
+    return data

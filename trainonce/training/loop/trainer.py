@@ -1,0 +1,286 @@
+"""One step after the other: takes batches, holds model, optimizer, pruner and average, and knows how to go on from a saved state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainonce.data.sample_rng import mix, seed_everything
+from trainonce.errors import DivergedError, SettingError
+from trainonce.pruning.attachment import attach
+from trainonce.pruning.policies.policy import Policy
+from trainonce.pruning.pruner import Pruner
+from trainonce.training.batches.order import Drawing, Order, draw_controller_samples, share_of
+from trainonce.training.batches.samples import Draw, Samples, count_samples
+from trainonce.training.loop.average import Average
+from trainonce.training.loop.evaluation import Loss, call
+from trainonce.training.loop.learning_rate import Rates, learning_rate
+from trainonce.training.loop.mixing import Mixing
+from trainonce.training.loop.processes import moved
+from trainonce.training.loop.surroundings import Surroundings
+from trainonce.training.policy_names import find_policy
+from trainonce.training.settings import Settings
+
+_STEP, _MIX = 11, 12
+"""What a number is drawn for, so that no two streams are the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepNews:
+    """What one step brought."""
+
+    loss: float
+    """The mean over the part of the batch that this process saw; not finite if the step was skipped for it."""
+
+    was_skipped: bool
+    was_cut: bool
+    must_stop: bool
+    """Whether any process was asked to stop."""
+
+
+class Trainer:
+    """A model in training. Everything random depends on the seed and the step alone, so nothing but the step is needed to go on."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        train: Samples,
+        example: Any,
+        settings: Settings,
+        surroundings: Surroundings,
+        loss: Loss,
+        mixing: Mixing | None,
+        drawing: Drawing | None = None,
+        policy: Policy | None = None,
+    ) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self.rates = Rates(optimizer)
+        self.settings = settings
+        self.loss = loss
+        self.policy = find_policy(settings.policy) if policy is None else policy
+        epoch_size = len(train) if drawing is None else drawing.num_draws
+        self.order = Order(torch.arange(len(train)), min(settings.samples_per_step, epoch_size), settings.seed, drawing)
+        self.step = 0
+        self.num_skipped = 0
+        self.num_bad_in_row = 0
+        self.average = Average(model, settings.model_ema_decay) if settings.model_ema else None
+        self.controller_samples = draw_controller_samples(len(train), settings.controller_share, settings.seed, drawing)
+        self._train = train
+        self._where = surroundings
+        self._mixing = mixing
+        self._scaler = surroundings.precision.scaler()
+        # Searching looks at other batches than training does, so it has an order of its own.
+        self._controller_order = Order(
+            self.controller_samples,
+            min(settings.samples_per_step, len(self.controller_samples)),
+            settings.seed + 1,
+            None if drawing is None else drawing.among(self.controller_samples),
+        )
+        smallest = surroundings.processes.world_size * settings.accumulate
+        if self.order.batch_size < smallest:
+            raise SettingError(f"batch_size must be at least {smallest}, one sample per process and piece, got {self.order.batch_size}.")
+        self.pruner: Pruner | None = self._attach(example) if settings.is_pruning else None
+        self._wrap()
+
+    @property
+    def total_steps(self) -> int:
+        """Optimizer steps of the whole run."""
+        return self.settings.epochs * self.order.steps_per_epoch
+
+    @property
+    def result_model(self) -> nn.Module:
+        """What is evaluated and saved: the average where there is one."""
+        return self.average.model if self.average is not None else self.model
+
+    def epoch_batches(self) -> Iterator[list[tuple[Any, Any]]]:
+        """For each step from here to the end of the epoch, this process's part of the batch in pieces."""
+        first, per_epoch = self.step, self.order.steps_per_epoch
+        pieces = self._train.batches(self._draws(range(first, (first // per_epoch + 1) * per_epoch)))
+        while True:
+            batch = [piece for _, piece in zip(range(self.settings.accumulate), pieces, strict=False)]
+            if not batch:
+                return
+            yield batch
+
+    def run_step(self, batch: Sequence[tuple[Any, Any]], *, stop: bool = False) -> StepNews:
+        """Train on one batch; a step whose loss or gradients are not finite changes nothing. All processes learn of a `stop`."""
+        self._seed()
+        self.rates.set(learning_rate(self.settings, self.step, self.order.steps_per_epoch))
+        buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
+        loss = self._backward(batch)
+        is_finite = self._gradients_are_finite() and loss == loss and abs(loss) != float("inf")
+        is_bad, must_stop = self._where.processes.any_true([not is_finite, stop])
+        was_cut = False
+        if is_bad:
+            self._skip(buffers)
+        else:
+            self._scaler.step(self.optimizer)
+            self.num_bad_in_row = 0
+        self._scaler.update()
+        if not is_bad:
+            if self.pruner is not None:
+                was_cut = self.pruner.step(self._controller_loss)
+            if was_cut:
+                self._follow_cut()
+            if self.average is not None:
+                self.average.update(self.model)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.step += 1
+        return StepNews(loss=loss, was_skipped=is_bad, was_cut=was_cut, must_stop=must_stop)
+
+    def finish(self) -> nn.Module:
+        """What the run has come to, cut if it wasn't yet."""
+        if self.pruner is not None:
+            num_cuts = len(self.pruner.cuts)
+            self.pruner.finish()
+            self._cut_average(since=num_cuts)
+        if self.average is not None:
+            self.average.release(self.model)
+        return self.result_model
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that going on needs, as tensors and plain values."""
+        return {
+            "step": self.step,
+            "num_skipped": self.num_skipped,
+            "num_bad_in_row": self.num_bad_in_row,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "optimizer_class": type(self.optimizer).__name__,
+            "rates": self.rates.own,
+            "scaler": self._scaler.state_dict(),
+            "pruner": None if self.pruner is None else self.pruner.state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state, on a trainer that was made with the same settings and has not made a step."""
+        if self.pruner is not None:
+            self.pruner.load_state_dict(state["pruner"])
+            self._cut_average(since=0)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.rates.own = [float(rate) for rate in state.get("rates", self.rates.own)]
+        self._scaler.load_state_dict(state["scaler"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
+        self.step, self.num_skipped, self.num_bad_in_row = (int(state[key]) for key in ("step", "num_skipped", "num_bad_in_row"))
+        self._wrap()
+
+    def _attach(self, example: Any) -> Pruner:
+        settings = self.settings
+        return attach(
+            self.model,
+            self.optimizer,
+            example=example,
+            total_steps=self.total_steps,
+            keep_flops=settings.keep_flops,
+            keep_params=settings.keep_params,
+            keep=settings.keep,
+            round_to=settings.round_to,
+            policy=self.policy,
+            schedule=settings.schedule,
+            seed=settings.seed,
+        )
+
+    def _wrap(self) -> None:
+        """The callable that trains: the model under DistributedDataParallel and torch.compile, made anew when its shapes change."""
+        wrapped: nn.Module = self.model
+        if self._where.processes.world_size > 1:
+            on_gpu = self._where.device.type == "cuda"
+            wrapped = nn.parallel.DistributedDataParallel(self.model, device_ids=[self._where.device] if on_gpu else None)
+        self._parallel = wrapped
+        self._callable: Any = torch.compile(wrapped) if self.settings.compile else wrapped
+
+    def _draws(self, steps: Sequence[int]) -> Iterator[Draw]:
+        processes = self._where.processes
+        for step in steps:
+            mine = share_of(self.order.batch(step), processes.rank, processes.world_size)
+            for piece in mine.tensor_split(self.settings.accumulate):
+                yield piece, self.order.look(step)
+
+    def _seed(self) -> None:
+        """Seed what the model draws in this step, such as dropout."""
+        seed_everything(mix(self.settings.seed, _STEP, self.step, self._where.processes.rank))
+
+    def _backward(self, batch: Sequence[tuple[Any, Any]]) -> float:
+        world_size, total = self._where.processes.world_size, 0.0
+        # Where samples can't be counted, all pieces are alike.
+        alike = self.order.batch_size / (world_size * len(batch))
+        counts = [count_samples(inputs, targets) or alike for inputs, targets in batch]
+        for index, (inputs, targets) in enumerate(batch):
+            is_last = index == len(batch) - 1
+            # Only the last piece exchanges gradients.
+            waits = nullcontext() if world_size == 1 or is_last else self._parallel.no_sync()  # type: ignore[operator]
+            with waits:
+                value = self._loss_on(self._callable, inputs, targets, seed=mix(self.settings.seed, _MIX, self.step, index))
+                # DistributedDataParallel takes the mean over processes; with parts of different sizes the weight makes it the batch's.
+                weight = counts[index] * world_size / self.order.batch_size
+                self._scaler.scale(value * weight).backward()
+            total += float(value.detach()) * counts[index]
+        return total / max(1, sum(counts))
+
+    def _loss_on(self, model: Any, inputs: Any, targets: Any, *, seed: int) -> Tensor:
+        inputs = moved(inputs, self._where.device, self._where.layout)
+        targets = moved(targets, self._where.device)
+        if self._mixing is not None:
+            inputs, targets = self._mixing(inputs, targets, seed)  # type: ignore[arg-type]
+        with self._where.precision.autocast():
+            value = self.loss(call(model, inputs), targets)
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise SettingError(f"loss must give one number, the mean over the batch, got {found}.")
+        return value
+
+    def _gradients_are_finite(self) -> bool:
+        self._scaler.unscale_(self.optimizer)
+        gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if self.settings.clip_grad is not None:
+            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.settings.clip_grad, norm)
+        return bool(norm.isfinite())
+
+    def _skip(self, buffers: list[tuple[Tensor, Tensor]]) -> None:
+        # The forward pass has already moved running means, perhaps to NaN.
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
+        self.num_skipped += 1
+        self.num_bad_in_row += 1
+        if self.num_bad_in_row >= self.settings.max_bad_steps:
+            raise DivergedError(
+                f"loss or gradients were not finite in {self.num_bad_in_row} steps in a row, the last being step {self.step}. "
+                f"Lower lr, set clip_grad, or look at the data; the weights are those of the last good step."
+            )
+
+    def _controller_loss(self) -> Tensor:
+        """The loss on a batch of the controller's own samples."""
+        processes = self._where.processes
+        batch = self._controller_order.batch(self.step)
+        is_shared = len(batch) >= 2 * processes.world_size
+        mine = share_of(batch, processes.rank, processes.world_size) if is_shared else batch
+        inputs, targets = next(iter(self._train.batches([(mine, self._controller_order.look(self.step))])))
+        value = self._loss_on(self.model, inputs, targets, seed=mix(self.settings.seed, _MIX, self.step, -1))
+        # The pruner takes the mean over processes: as for gradients, the weight makes it the batch's.
+        return value * (len(mine) * processes.world_size / len(batch)) if is_shared else value
+
+    def _follow_cut(self) -> None:
+        """Bring what surrounds the model to its new shapes."""
+        assert self.pruner is not None
+        self._cut_average(since=len(self.pruner.cuts) - 1)
+        if self.settings.compile:
+            torch.compiler.reset()
+        self._wrap()
+
+    def _cut_average(self, *, since: int) -> None:
+        if self.average is not None and self.pruner is not None:
+            for plan in self.pruner.cuts[since:]:
+                self.average.cut(plan)

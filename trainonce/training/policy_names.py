@@ -1,0 +1,38 @@
+"""Policies by name: takes what `--policy` says, gives a new policy for one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+
+from trainonce.errors import SettingError
+from trainonce.messages.plain_text import shorten
+from trainonce.pruning import policies
+from trainonce.pruning.policies.default import default_policy
+from trainonce.pruning.policies.policy import Policy
+
+DEFAULT_POLICY = "controller"
+POLICIES: dict[str, Callable[[], Policy]] = {
+    DEFAULT_POLICY: default_policy,
+    "capacity": policies.Capacity,
+    "filter_norm": policies.FilterNorm,
+    "geometric_median": policies.GeometricMedian,
+    "gradual": policies.Gradual,
+    "norm_scale": policies.NormScale,
+    "paper_controller": policies.Controller,
+    "penalise_all": policies.PenaliseAll,
+    "random": policies.RandomChoice,
+    "static_salience": policies.StaticSalience,
+    "taylor": policies.Taylor,
+    "uniform": policies.Uniform,
+}
+"""What `--policy` takes; each makes a new one, because policies remember."""
+
+
+def find_policy(name: str) -> Policy:
+    """A new policy of that name; SettingError if there is none."""
+    if name not in POLICIES:
+        near = get_close_matches(name, POLICIES, n=1, cutoff=0.5)
+        advice = f"Did you mean {near[0]}?" if near else f"Choose one of {', '.join(POLICIES)}."
+        raise SettingError(f"there is no policy {shorten(name)}. {advice} An own one goes to trainonce.fit(policy=...).")
+    return POLICIES[name]()

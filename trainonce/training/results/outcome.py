@@ -1,0 +1,93 @@
+"""What a run has come to: takes the trained models and the history, gives the facts that the report shows and the model card says."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainonce.pruning.pruner import Pruner
+from trainonce.storage.artifact import save
+from trainonce.structure.succession import joined
+from trainonce.training.batches.samples import Samples, first_batch
+from trainonce.training.loop.processes import moved
+from trainonce.training.results.measures import count_bytes, count_macs, count_parameters, measure_latency
+from trainonce.training.results.widening import compare, plans_since, widen
+
+LATENCY_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """What `fit` gives."""
+
+    model: nn.Module
+    """The small model, unwrapped, in eval mode."""
+
+    history: Sequence[Mapping[str, Any]]
+    """One record per epoch: loss, accuracy, learning rate, phase, what is kept."""
+
+    report: Mapping[str, Any]
+    """What `report.json` holds: before and after, per layer, configuration, versions; what is `missing`, and why."""
+
+    def save(self, path: str) -> None:
+        """Write the small model as `trainonce.save` does."""
+        save(self.model, path)
+
+
+def describe_model(model: nn.Module, example: Any) -> dict[str, Any]:
+    """What one model costs."""
+    return {"macs": count_macs(model, example), "parameters": count_parameters(model), "bytes": count_bytes(model)}
+
+
+def measure_both(small: nn.Module, dense: nn.Module, example: Any) -> dict[str, Any]:
+    """Milliseconds of both models, measured in turns."""
+    return {
+        name: asdict(found) for name, found in measure_latency({"before": dense, "after": small}, example, seconds=LATENCY_SECONDS).items()
+    }
+
+
+def compare_both(small: nn.Module, dense: nn.Module, validation: Samples, *, batch_size: int) -> dict[str, Any] | None:
+    """Whether both models say the same on every validation sample; None if nothing was cut.
+
+    `dense` is the model as it was handed over; it is filled with the small model's weights.
+    """
+    if not plans_since(dense, small):
+        return None
+    return asdict(compare(small, widen(small, dense), validation, batch_size=batch_size))
+
+
+def describe_layers(pruner: Pruner | None) -> list[dict[str, Any]]:
+    """For each group of channels what stays of it, or why all of it does, in the model's order."""
+    if pruner is None:
+        return []
+    kept = reduce(joined, pruner.cuts).kept if pruner.cuts else {}
+    reasons = pruner.kept_because
+    return [
+        {
+            "name": group.name,
+            "total": group.num_channels,
+            "width": group.width,
+            "alive": len(kept.get(group.name, range(group.num_channels))),
+            "kept": list(kept[group.name]) if group.name in kept else None,
+            "kept_because": reasons.get(group.name),
+            "writers": sorted({part.tensor for part in group.slices if part.role.value == "writer"}),
+        }
+        for group in pruner.partition.groups
+    ]
+
+
+def one_sample(samples: Samples, device: torch.device) -> Any:
+    """The first sample, as a batch of one."""
+    inputs, _ = first_batch(samples, 1, "validation")
+    return moved(inputs, device)
+
+
+def keep_copy(model: nn.Module) -> nn.Module:
+    """The model as it is now, to compare with later."""
+    return copy.deepcopy(model).requires_grad_(False)

@@ -1,0 +1,43 @@
+"""Where a run was left: takes its checkpoints and its trainer, gives the newest state that fits, the same on all processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from trainonce.errors import CheckpointError
+from trainonce.messages.plain_text import shown_path
+from trainonce.storage.checkpoint import find_newest
+from trainonce.storage.checkpoint.folder import read_checkpoint
+from trainonce.storage.checkpoint.rotation import checkpoint_path
+from trainonce.training.loop.processes import Processes
+from trainonce.training.loop.trainer import Trainer
+from trainonce.training.resuming.saved_state import bounds_of, check_saved
+
+_NOTHING, _REFUSED = -1, -2
+
+
+def restore_trainer(
+    root: Path, trainer: Trainer, processes: Processes, *, warn: Callable[[str], None], is_new: bool
+) -> dict[str, Any] | None:
+    """Bring the trainer to the newest checkpoint in `root` and give all of its state; None if there is none."""
+    found, refusal, bounds = None, None, bounds_of(trainer)
+    if processes.is_first:
+        try:
+            found = find_newest(root, check=partial(check_saved, trainer=trainer), bounds=bounds)
+        except CheckpointError as error:
+            refusal = error
+        if found is not None and found.refused:
+            warn(f"a checkpoint was refused, step {found.step} is used instead: {found.refused[0]}")
+        elif found is None and refusal is None and not is_new:
+            warn(f"{shown_path(root.parent)} holds no checkpoint of the run that was begun there: it starts again at step 0")
+    step = processes.from_first(_REFUSED if refusal is not None else _NOTHING if found is None else found.step)
+    if step == _REFUSED:
+        raise refusal or CheckpointError("the first process found no checkpoint that can be used; it says why.")
+    if step == _NOTHING:
+        return None
+    state = found.state if found is not None else read_checkpoint(checkpoint_path(root, step), bounds=bounds)
+    trainer.load_state_dict(state["trainer"])
+    return state
