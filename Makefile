@@ -14,11 +14,11 @@ HESSO_VENV := .venv-oto
 HESSO_READY := $(HESSO_VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check wheel coverage hesso clean
+.PHONY: help demo test bench-test lint check wheel coverage hesso clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The small and the whole model train at the same time, one core each: that is how the report can show both.
 demo: export OMP_NUM_THREADS = 1
@@ -29,10 +29,13 @@ demo: $(BARE) ## train ResNet-20 on digits to 45 % of its FLOPs, and the whole m
 	$(BIN)/trainonce report runs/demo --baseline runs/demo-dense
 
 # One thread per test process: the workers already fill the cores.
-test check: export OMP_NUM_THREADS ?= 1
+test bench-test check: export OMP_NUM_THREADS ?= 1
 
 test: $(READY) ## run the tests
 	$(BIN)/python -m pytest -n $(WORKERS)
+
+bench-test: $(READY) ## run the tests of the benchmarks
+	$(BIN)/python -m pytest -n $(WORKERS) benchmarks/tests
 
 lint: $(READY) ## the quick half of check: format, lint, types, workflows
 	$(BIN)/ruff format --check .
@@ -41,7 +44,7 @@ lint: $(READY) ## the quick half of check: format, lint, types, workflows
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/zizmor --quiet --offline --config .github/zizmor.yml .github/workflows
 
-check: lint test ## everything CI runs: lint, layering, line budgets, documents, tests
+check: lint test bench-test ## everything CI runs: lint, layering, line budgets, documents, tests
 
 wheel: $(READY) ## build the wheel and the source archive into dist/
 	rm -rf dist build

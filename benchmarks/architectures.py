@@ -1,4 +1,7 @@
-"""Models for images of 32 x 32 by name: takes `resnet56` or `mobilenet_v2`, gives the model; needs torch alone."""
+"""Models for images of 32 x 32 by name: takes `resnet56` or `mobilenet_v2`, gives the model.
+
+Needs torch alone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rows of dots as PNG: takes named rows of numbers, gives one picture in which each number is a dot and each mean a bar."""
+"""Rows of dots as PNG.
+
+Takes named rows of numbers, gives one picture in which each number is a dot and each mean a bar.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +41,14 @@ def _draw(axes: Axes, panel: DotPanel) -> None:
     rows = {name: numbers for name, numbers in panel.rows.items() if numbers}
     axes.set_title(panel.title, fontsize=10)
     axes.set_xlabel(panel.x_name)
-    axes.set_yticks(range(len(rows)), [f"{name} ({len(numbers)})" for name, numbers in rows.items()], fontsize=8)
+    axes.set_yticks(
+        range(len(rows)), [f"{name} ({len(numbers)})" for name, numbers in rows.items()], fontsize=8
+    )
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(axis="x", alpha=0.3)
     for place, (name, numbers) in enumerate(rows.items()):
         colour = MARKED if name == panel.marked else PLAIN
-        axes.plot(numbers, [place] * len(numbers), "o", color=colour, markersize=5, alpha=0.55, markeredgewidth=0)
+        axes.plot(
+            numbers, [place] * len(numbers), "o", color=colour, markersize=5, alpha=0.55, markeredgewidth=0
+        )
         axes.plot([mean(numbers)], [place], "|", color=colour, markersize=15, markeredgewidth=2)

@@ -1,11 +1,14 @@
-"""The figures of README and docs/evidence.md: takes their tables, gives for each row the cell of a committed table it is to agree with.
+"""The figures of README and docs/evidence.md.
 
-`python -m benchmarks.figures` writes the cells into both pages again, after a table was printed anew. A row is
+Takes their tables, gives for each row the cell of a committed table it is to agree with.
+
+`python -m benchmarks.figures` writes the cells into both pages again, after a table was printed anew. A row
+is
 
     | what it is | figure | [table](benchmarks/results/TABLE.md) `row` `column` |
 
-with the heading of a section in front of the row, in the same way, where the table's page has several alike. The figure is the cell up
-to its first semicolon.
+with the heading of a section in front of the row, in the same way, where the table's page has several alike.
+The figure is the cell up to its first semicolon.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ HEADING = "## Figures"
 EVIDENCE = ROOT / "docs" / "evidence.md"
 """All of its tables are figures."""
 
-_ROW = re.compile(r"^\| (?P<words>[^|]+) \| (?P<value>[^|]+) \| \[[^\]]+\]\((?P<page>[^)]+)\) (?P<place>`[^|]+`) \|$")
+_ROW = re.compile(
+    r"^\| (?P<words>[^|]+) \| (?P<value>[^|]+) \| \[[^\]]+\]\((?P<page>[^)]+)\) (?P<place>`[^|]+`) \|$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +58,14 @@ def read_figures(text: str) -> list[Figure]:
     found = []
     for line in _rows(section(text)):
         if (match := _ROW.match(line)) is None:
-            raise ValueError(f"this row names no cell: {line}. Write [table](page) `row` `column` at its end.")
-        found.append(Figure(match["words"], match["value"], match["page"], tuple(re.findall(r"`([^`]+)`", match["place"]))))
+            raise ValueError(
+                f"this row names no cell: {line}. Write [table](page) `row` `column` at its end."
+            )
+        found.append(
+            Figure(
+                match["words"], match["value"], match["page"], tuple(re.findall(r"`([^`]+)`", match["place"]))
+            )
+        )
     return found
 
 
@@ -71,12 +82,21 @@ def look_up(figure: Figure, folder: Path = ROOT) -> str:
     """The cell that a figure is to agree with; `folder` is that of the page which shows the figure."""
     page = folder / figure.page
     if not page.exists():
-        raise ValueError(f"{figure.words}: there is no {figure.page}. Only what a committed table says may be shown.")
+        raise ValueError(
+            f"{figure.words}: there is no {figure.page}. Only what a committed table says may be shown."
+        )
     *heading, row, column = figure.place
-    cells = [cell for where, cell in _cells(page.read_text(encoding="utf-8"), row, column) if not heading or where == heading[0]]
+    cells = [
+        cell
+        for where, cell in _cells(page.read_text(encoding="utf-8"), row, column)
+        if not heading or where == heading[0]
+    ]
     if len(cells) != 1:
         place = " / ".join(figure.place)
-        raise ValueError(f"{figure.words}: {figure.page} has {len(cells)} cells at {place}. Name one, its section in front if need be.")
+        raise ValueError(
+            f"{figure.words}: {figure.page} has {len(cells)} cells at {place}. Name one, its section in "
+            "front if need be."
+        )
     return cells[0].partition(";")[0].strip()
 
 
@@ -101,7 +121,9 @@ def refreshed(text: str, folder: Path = ROOT) -> str:
     for figure in read_figures(text):
         place = " ".join(f"`{name}`" for name in figure.place)
         before, _, after = text.partition(f"| {figure.words} | {figure.value} | ")
-        assert f"({figure.page}) {place} |" in after.partition("\n")[0], f"{figure.words}: two rows have the same words"
+        assert f"({figure.page}) {place} |" in after.partition("\n")[0], (
+            f"{figure.words}: two rows have the same words"
+        )
         text = f"{before}| {figure.words} | {look_up(figure, folder)} | {after}"
     return text
 

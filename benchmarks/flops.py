@@ -1,6 +1,7 @@
 """Multiply-adds as torch counts them on tensors without memory: half of `FlopCounterMode`.
 
-Needs torch alone, so that it also counts in the environment of a peer; `coverage.counting` does the same for any example.
+Needs torch alone, so that it also counts in the environment of a peer; `coverage.counting` does the same for
+any example.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def on_meta(model: nn.Module) -> nn.Module:
     """A copy without memory: its tensors are put into the copier's memory of things already copied."""
     copied: dict[int, Tensor] = {}
     for parameter in model.parameters():
-        # Without gradients: torch's counter stumbles over views of parameters that are handed to a module under no_grad.
+        # Without gradients: torch's counter stumbles over views of parameters that are handed to a module
+        # under no_grad.
         copied[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), requires_grad=False)
     for buffer in model.buffers():
         copied[id(buffer)] = buffer.detach().to("meta")

@@ -1,6 +1,9 @@
-"""HESSO of the package only_train_once, on the CPU; runs in the environment that `make hesso` builds (torch 2.4.1).
+"""HESSO of the package only_train_once, on the CPU.
 
-The published 3.0.1 moves its masks to a GPU without asking; here `Tensor.cuda` gives the tensor back, nothing else is changed.
+Runs in the environment that `make hesso` builds (torch 2.4.1).
+
+The published 3.0.1 moves its masks to a GPU without asking; here `Tensor.cuda` gives the tensor back, nothing
+else is changed.
 """
 
 from __future__ import annotations
@@ -25,14 +28,20 @@ PYTHON = ROOT / ".venv-oto" / "bin" / "python"
 MISSING = "only_train_once is not installed here; `make hesso` builds an environment of its own for it"
 
 START, END, PERIODS = 0.10, 0.25, 10
-"""Of the run, as the tutorial of its authors advises: begin after a tenth, be over at a quarter; in ten periods."""
+"""Of the run, as the tutorial of its authors advises: begin after a tenth, be over at a quarter.
+
+In ten periods.
+"""
 
 LEAST_PERIOD = 10
 """Steps; within a period groups fade to zero, and one of a single step would zero them at once, which is not the method."""
 
 
 class Hesso:
-    """A model with only_train_once's optimizer on it; `choose_num_kept` says of so many groups how many are to stay."""
+    """A model with only_train_once's optimizer on it.
+
+    `choose_num_kept` says of so many groups how many are to stay.
+    """
 
     def __init__(
         self,
@@ -49,7 +58,9 @@ class Hesso:
         with quiet():
             self._oto = _inspect(model, example)
             # Only its optimizer counts the groups, so one is made to ask.
-            self.num_groups: int = self._oto.hesso(variant="sgd", lr=recipe.peak_learning_rate).total_num_groups
+            self.num_groups: int = self._oto.hesso(
+                variant="sgd", lr=recipe.peak_learning_rate
+            ).total_num_groups
             self.num_kept = choose_num_kept(self.num_groups)
             self.optimizer = self._oto.hesso(
                 variant="sgd",
@@ -60,7 +71,8 @@ class Hesso:
                 target_group_sparsity=(self.num_groups - self.num_kept + 0.5) / self.num_groups,
                 start_pruning_step=round(START * total_steps),
                 pruning_periods=num_periods,
-                # The package drops the remainder of this division: without it the pruning ends where it was meant to.
+                # The package drops the remainder of this division: without it the pruning ends where it was
+                # meant to.
                 pruning_steps=pruning_steps // num_periods * num_periods,
             )
         model.train()

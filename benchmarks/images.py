@@ -1,7 +1,10 @@
-"""Small images in memory: takes a folder (or a tar) of images or nothing, gives one tensor each to train and to test on.
+"""Small images in memory.
 
-A folder has `train/CLASS/IMAGE` and `test/CLASS/IMAGE`; without one, scikit-learn's digits are used. Batches depend on seed and
-epoch only, through numpy's frozen generator, so that every contender sees the same ones whatever its version of torch.
+Takes a folder (or a tar) of images or nothing, gives one tensor each to train and to test on.
+
+A folder has `train/CLASS/IMAGE` and `test/CLASS/IMAGE`; without one, scikit-learn's digits are used. Batches
+depend on seed and epoch only, through numpy's frozen generator, so that every contender sees the same ones
+whatever its version of torch.
 """
 
 from __future__ import annotations
@@ -23,7 +26,10 @@ from torch import Tensor
 from benchmarks.sheet import CACHE
 from benchmarks.waiting import waiting
 
-KINDLY = "no folder of images was given (--data PATH, with train/CLASS/ and test/CLASS/ inside): using scikit-learn's digits instead."
+KINDLY = (
+    "no folder of images was given (--data PATH, with train/CLASS/ and test/CLASS/ inside): using "
+    "scikit-learn's digits instead."
+)
 _DIGITS_TO_TRAIN = 1437
 _TENSORS = ("train_images", "train_labels", "test_images", "test_labels")
 
@@ -52,7 +58,13 @@ class Images:
 
     def first(self, num_images: int) -> Images:
         """The same with fewer images to train on."""
-        return Images(self.name, self.train_images[:num_images], self.train_labels[:num_images], self.test_images, self.test_labels)
+        return Images(
+            self.name,
+            self.train_images[:num_images],
+            self.train_labels[:num_images],
+            self.test_images,
+            self.test_labels,
+        )
 
     def steps_per_epoch(self, batch_size: int) -> int:
         return len(self.train_images) // batch_size
@@ -65,7 +77,9 @@ class Images:
             chosen = order[number * batch_size : (number + 1) * batch_size]
             yield self.normalised(_augmented(self.train_images[chosen], random)), self.train_labels[chosen]
 
-    def held_batch(self, *, seed: int, step: int, batch_size: int, share: float = 0.05) -> tuple[Tensor, Tensor]:
+    def held_batch(
+        self, *, seed: int, step: int, batch_size: int, share: float = 0.05
+    ) -> tuple[Tensor, Tensor]:
         """A batch for the controller, from a fixed share of the images to train on."""
         num_held = max(1, round(share * len(self.train_images)))
         held = numpy.random.RandomState([seed, 1_000_003]).permutation(len(self.train_images))[:num_held]
@@ -96,7 +110,9 @@ def load_images(path: str | None) -> Images:
         print(f"there is no {place}; {KINDLY}", file=sys.stderr)
         return _digits()
     status = place.stat()
-    mark = hashlib.sha256(f"{place.resolve()} {status.st_mtime_ns} {status.st_size}".encode()).hexdigest()[:16]
+    mark = hashlib.sha256(f"{place.resolve()} {status.st_mtime_ns} {status.st_size}".encode()).hexdigest()[
+        :16
+    ]
     cached = CACHE / "images" / f"{mark}.safetensors"
     if not cached.exists():
         tensors = _decoded(place)
@@ -120,7 +136,9 @@ def _digits() -> Images:
 
 
 def _read_digits() -> Images:
-    from sklearn.datasets import load_digits  # missing in the peer's environment, which finds them in the cache
+    from sklearn.datasets import (
+        load_digits,
+    )  # missing in the peer's environment, which finds them in the cache
 
     pixels, labels = load_digits(return_X_y=True)
     images = torch.from_numpy(pixels).reshape(-1, 1, 8, 8).mul(15.9).to(torch.uint8)
@@ -145,7 +163,9 @@ def _decoded(place: Path) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for part, (images, labels) in found.items():
         if not images:
-            raise SystemExit(f"{place} has no {part}/CLASS/IMAGE. Give a folder with train/ and test/ inside.")
+            raise SystemExit(
+                f"{place} has no {part}/CLASS/IMAGE. Give a folder with train/ and test/ inside."
+            )
         # Files come class by class; in any order, the first of them are a fair sample.
         order = torch.from_numpy(numpy.random.RandomState(0).permutation(len(images)))
         tensors[f"{part}_images"] = torch.stack(images)[order].contiguous()
@@ -179,4 +199,6 @@ def _augmented(images: Tensor, random: numpy.random.RandomState) -> Tensor:
     if num_colours == 3:
         columns = torch.where(mirrored[:, None], columns.flip(1), columns)
     padded = torch.nn.functional.pad(images, (reach,) * 4).permute(0, 2, 3, 1)
-    return padded[torch.arange(num_images)[:, None, None], rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    return padded[torch.arange(num_images)[:, None, None], rows[:, :, None], columns[:, None, :]].permute(
+        0, 3, 1, 2
+    )

@@ -1,4 +1,7 @@
-"""How fast models answer: takes models and images, gives the median milliseconds of a call of each; needs torch alone."""
+"""How fast models answer: takes models and images, gives the median milliseconds of a call of each.
+
+Needs torch alone.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ _FEWEST_CALLS = 5
 
 @torch.no_grad()
 def latencies_ms(models: Mapping[str, nn.Module], images: Tensor, *, seconds: float) -> dict[str, float]:
-    """In turns, so that a busy machine slows all alike; takes about `seconds`. The models are left in eval mode."""
+    """In turns, so that a busy machine slows all alike; takes about `seconds`.
+
+    The models are left in eval mode.
+    """
     found: dict[str, list[float]] = {name: [] for name in models}
     for model in models.values():
         model.eval()

@@ -1,4 +1,7 @@
-"""Training loops that time themselves: takes a model and batches, gives the seconds of each part of each step; needs torch alone."""
+"""Training loops that time themselves.
+
+Takes a model and batches, gives the seconds of each part of each step; needs torch alone.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,10 @@ class PlainLoop:
 def take_turns(
     loops: Mapping[str, PlainLoop], batches: Sequence[Batch], held: Batch, *, advance: Callable[[], None]
 ) -> dict[str, list[Lap]]:
-    """All steps of all loops, one of each in an order that rotates: whatever else the machine does hits all alike."""
+    """All steps of all loops, one of each in an order that rotates.
+
+    Whatever else the machine does hits all alike.
+    """
     # The first pass through a shape compiles kernels: take it before the clock starts.
     for loop in loops.values():
         cross_entropy(loop.model(held[0]), held[1]).backward()

@@ -41,13 +41,18 @@ def peak_megabytes(
     environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads()), "PYTHONWARNINGS": "ignore"}
     if python is not None:
         environment["PYTHONPATH"] = str(ROOT)
-    output = subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+    output = subprocess.run(
+        command, cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
     facts = json.loads(output.splitlines()[-1])
     return facts["peak"], facts["peak"] - facts["before"]
 
 
 def _resident() -> float:
-    """The largest resident set so far. Linux hands getrusage's figure on from the parent to the child; this one begins anew."""
+    """The largest resident set so far.
+
+    Linux hands getrusage's figure on from the parent to the child; this one begins anew.
+    """
     status = Path("/proc/self/status")
     if status.exists():
         return int(status.read_text().partition("VmHWM:")[2].split()[0]) * 1024 / 1e6

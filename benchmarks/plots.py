@@ -20,7 +20,10 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One pair of axes. A line may have several runs: their mean is drawn where all have a point, over a band from least to most."""
+    """One pair of axes.
+
+    A line may have several runs: their mean is drawn where all have a point, over a band from least to most.
+    """
 
     x_name: str
     y_name: str
@@ -41,16 +44,37 @@ def write_png(path: Path, panels: Sequence[Panel], *, title: str) -> None:
             axes.set(xscale="log", yscale="log")
         for name, runs in panel.lines.items():
             x, low, mean, high = _band(runs)
-            axes.plot(x, mean, color=colour_of[name], label=name, marker="o" if panel.is_log else None, markersize=3, linewidth=1.3)
+            axes.plot(
+                x,
+                mean,
+                color=colour_of[name],
+                label=name,
+                marker="o" if panel.is_log else None,
+                markersize=3,
+                linewidth=1.3,
+            )
             if len(runs) > 1:
                 axes.fill_between(x, low, high, color=colour_of[name], alpha=0.15, linewidth=0)
-    handles = {text: line for axes in figure.axes for line, text in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(3, max(1, len(handles))), fontsize=8)
+    handles = {
+        text: line
+        for axes in figure.axes
+        for line, text in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        handles.values(),
+        handles.keys(),
+        loc="outside lower center",
+        ncols=min(3, max(1, len(handles))),
+        fontsize=8,
+    )
     save_png(figure, path)
 
 
 def save_png(figure: Figure, path: Path) -> None:
-    """Write a figure without the date and the version that the file would carry: the same data give the same bytes."""
+    """Write a figure without the date and the version that the file would carry.
+
+    The same data give the same bytes.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     FigureCanvasAgg(figure)
     figure.savefig(path, dpi=110, metadata={"Software": None})

@@ -1,4 +1,7 @@
-"""The training loop with trainonce in it: takes a model and a budget, gives the seconds of projection and controller, too."""
+"""The training loop with trainonce in it.
+
+Takes a model and a budget, gives the seconds of projection and controller, too.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,26 @@ from benchmarks.recipe import Recipe
 def said_phase(pruner: trainonce.Pruner) -> str:
     """The phase, and whether the model is smaller already: its steps are then others'."""
     phase = pruner.phase
-    return f"{phase.value}, after the first cut" if phase is not trainonce.Phase.SMALL and pruner.cuts else str(phase.value)
+    return (
+        f"{phase.value}, after the first cut"
+        if phase is not trainonce.Phase.SMALL and pruner.cuts
+        else str(phase.value)
+    )
 
 
 class PrunedLoop(PlainLoop):
     """The same loop with trainonce's three lines."""
 
     def __init__(
-        self, model: nn.Module, recipe: Recipe, total_steps: int, *, example: Tensor, keep_flops: float, shrink: bool, seed: int = 0
+        self,
+        model: nn.Module,
+        recipe: Recipe,
+        total_steps: int,
+        *,
+        example: Tensor,
+        keep_flops: float,
+        shrink: bool,
+        seed: int = 0,
     ) -> None:
         super().__init__(model, recipe, total_steps)
         self._projection_began = self._projection_seconds = 0.0
@@ -34,7 +49,13 @@ class PrunedLoop(PlainLoop):
             # The length of the run is chosen for its time, not for what it learns.
             warnings.simplefilter("ignore", trainonce.ShortRunWarning)
             self.pruner = trainonce.attach(
-                model, self.optimizer, example=example, keep_flops=keep_flops, total_steps=total_steps, shrink=shrink, seed=seed
+                model,
+                self.optimizer,
+                example=example,
+                keep_flops=keep_flops,
+                total_steps=total_steps,
+                shrink=shrink,
+                seed=seed,
             )
         self.setup_seconds = time.perf_counter() - start
         self.optimizer.register_step_post_hook(lambda *_: self._end_projection())

@@ -20,7 +20,12 @@ class Recipe:
     """Share of the run in which the learning rate rises."""
 
     def optimizer(self, model: nn.Module) -> torch.optim.SGD:
-        return torch.optim.SGD(model.parameters(), lr=self.peak_learning_rate, momentum=self.momentum, weight_decay=self.weight_decay)
+        return torch.optim.SGD(
+            model.parameters(),
+            lr=self.peak_learning_rate,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+        )
 
     def learning_rate(self, step: int, total_steps: int) -> float:
         """Of one step; steps count from 0."""

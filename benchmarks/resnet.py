@@ -1,6 +1,9 @@
-"""ResNets for images of 32 x 32 (He et al., CVPR 2016, section 4.2): takes a depth, gives the model; needs torch alone.
+"""ResNets for images of 32 x 32 (He et al., CVPR 2016, section 4.2): takes a depth, gives the model.
 
-Where the width doubles the shortcut is a 1 x 1 convolution: the padded identity is a shape that some peers can't cut.
+Needs torch alone.
+
+Where the width doubles the shortcut is a 1 x 1 convolution: the padded identity is a shape that some peers
+can't cut.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ class Block(nn.Module):
         self.norm2 = nn.BatchNorm2d(num_outputs)
         self.shortcut = nn.Sequential()
         if stride != 1 or num_inputs != num_outputs:
-            self.shortcut = nn.Sequential(nn.Conv2d(num_inputs, num_outputs, 1, stride, bias=False), nn.BatchNorm2d(num_outputs))
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(num_inputs, num_outputs, 1, stride, bias=False), nn.BatchNorm2d(num_outputs)
+            )
 
     def forward(self, images: Tensor) -> Tensor:
         hidden = functional.relu(self.norm1(self.conv1(images)))
@@ -36,7 +41,9 @@ class SmallImageResNet(nn.Module):
     def __init__(self, depth: int, *, num_classes: int = 10, num_colours: int = 3) -> None:
         super().__init__()
         if (depth - 2) % 6:
-            raise ValueError(f"the depth must be 6 n + 2, got {depth}. Known from the paper: 20, 32, 44, 56, 110.")
+            raise ValueError(
+                f"the depth must be 6 n + 2, got {depth}. Known from the paper: 20, 32, 44, 56, 110."
+            )
         self.stem = nn.Conv2d(num_colours, WIDTHS[0], 3, 1, 1, bias=False)
         self.norm = nn.BatchNorm2d(WIDTHS[0])
         blocks: list[nn.Module] = []

@@ -1,4 +1,7 @@
-"""A sheet of results: takes a command, what it was run with and rows, gives Markdown in `benchmarks/results/`."""
+"""A sheet of results.
+
+Takes a command, what it was run with and rows, gives Markdown in `benchmarks/results/`.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,11 @@ def heading(*, seeds: str, packages: Sequence[str] = ("torch",), remark: str = "
     versions = ", ".join(f"{name} {version_of(name)}" for name in packages)
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     machine = f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
-    lines = [f"    {spoken_command()}", "", f"{today}; {versions}; Python {platform.python_version()}; {machine}; {seeds}."]
+    lines = [
+        f"    {spoken_command()}",
+        "",
+        f"{today}; {versions}; Python {platform.python_version()}; {machine}; {seeds}.",
+    ]
     return [*lines, "", remark] if remark else lines
 
 
@@ -57,10 +64,17 @@ def heading_of_runs(results: Sequence[Mapping[str, Any]], *, seeds: str) -> list
     for result in results:
         for package, number in result["versions"].items():
             found.setdefault(package, set()).update({number} - {"missing"})
-    versions = ", ".join(f"{package} {' and '.join(sorted(numbers))}" for package, numbers in sorted(found.items()) if numbers)
+    versions = ", ".join(
+        f"{package} {' and '.join(sorted(numbers))}" for package, numbers in sorted(found.items()) if numbers
+    )
     days = sorted({result["date"] for result in results}) or ["no run yet"]
     threads = " or ".join(str(number) for number in sorted({result["threads"] for result in results}))
-    said = [" to ".join(dict.fromkeys((days[0], days[-1]))), versions, f"{platform.machine()}, {threads} thread(s) a run", seeds]
+    said = [
+        " to ".join(dict.fromkeys((days[0], days[-1]))),
+        versions,
+        f"{platform.machine()}, {threads} thread(s) a run",
+        seeds,
+    ]
     return [f"    {spoken_command()}", "", "; ".join(part for part in said if part) + "."]
 
 
@@ -87,14 +101,21 @@ def yes(claim: bool) -> str:
 
 
 def bar_table(bars: Iterable[tuple[str, str, str, bool]]) -> list[str]:
-    """What was wanted, what was found, and whether that is met; one row each, with words that no other row has."""
-    return table(("what", "bar", "found", "met"), [(what, wanted, found, yes(is_met)) for what, wanted, found, is_met in bars])
+    """What was wanted, what was found, and whether that is met.
+
+    One row each, with words that no other row has.
+    """
+    return table(
+        ("what", "bar", "found", "met"),
+        [(what, wanted, found, yes(is_met)) for what, wanted, found, is_met in bars],
+    )
 
 
 def ratio_table(ratios: Mapping[str, float], bar: float) -> list[str]:
     """Ours beside a plain loop, each of them to be at most the bar."""
     return table(
-        ("what", "bar", "ours / plain", "met"), [(what, f"<= {bar}", f"{found:.3f}", yes(found <= bar)) for what, found in ratios.items()]
+        ("what", "bar", "ours / plain", "met"),
+        [(what, f"<= {bar}", f"{found:.3f}", yes(found <= bar)) for what, found in ratios.items()],
     )
 
 

@@ -1,6 +1,9 @@
-"""States on disk without pickle: takes nested dicts and lists of tensors and plain values, gives them back bit for bit.
+"""States on disk without pickle.
 
-Tensors go to safetensors, everything else to JSON beside them; a state appears under its name at once or not at all.
+Takes nested dicts and lists of tensors and plain values, gives them back bit for bit.
+
+Tensors go to safetensors, everything else to JSON beside them; a state appears under its name at once or not
+at all.
 """
 
 from __future__ import annotations

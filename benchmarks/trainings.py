@@ -1,6 +1,7 @@
 """Whole trainings side by side: takes the names of contenders, gives the laps and the final model of each.
 
-Imports a contender's library only if it is asked for: HESSO's environment lacks the others', and the others lack HESSO's.
+Imports a contender's library only if it is asked for: HESSO's environment lacks the others', and the others
+lack HESSO's.
 """
 
 from __future__ import annotations
@@ -61,9 +62,14 @@ def train_in_turns(
     batches = noise_batches(9, batch_size, memory_format=memory_format)
     held = batches.pop()
     example = held[0][:2]
-    models = {name: build_architecture(architecture, seed=0).to(memory_format=memory_format) for name in names}
+    models = {
+        name: build_architecture(architecture, seed=0).to(memory_format=memory_format) for name in names
+    }
     dense_macs = count_image_macs(models[names[0]], example[:1])
-    loops = {name: loop_class(name)(model, Recipe(), num_steps, example=example, keep_flops=KEEP_FLOPS) for name, model in models.items()}
+    loops = {
+        name: loop_class(name)(model, Recipe(), num_steps, example=example, keep_flops=KEEP_FLOPS)
+        for name, model in models.items()
+    }
     laps = take_turns(loops, batches, held, advance=advance)
     finished = {name: loop.finish() for name, loop in loops.items()}
     return {
@@ -88,4 +94,6 @@ def loop_class(name: str) -> Callable[..., PlainLoop]:
         from benchmarks.training_time.hesso_loop import HessoLoop
 
         return HessoLoop
-    raise ValueError(f"there is no training {name!r}. Known are dense, ours, unshrunk, torch_pruning and hesso.")
+    raise ValueError(
+        f"there is no training {name!r}. Known are dense, ours, unshrunk, torch_pruning and hesso."
+    )

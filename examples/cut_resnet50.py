@@ -25,7 +25,10 @@ def milliseconds(model: nn.Module, images: Tensor) -> float:
 
 def show(what: str, *, macs: int, num_parameters: int, latency_ms: float) -> None:
     """One line of the table."""
-    print(f"  {what:<6} {macs / 1e9:6.2f} G multiply-adds {num_parameters / 1e6:6.2f} M parameters {latency_ms:7.1f} ms")
+    print(
+        f"  {what:<6} {macs / 1e9:6.2f} G multiply-adds {num_parameters / 1e6:6.2f} M parameters "
+        f"{latency_ms:7.1f} ms"
+    )
 
 
 @torch.no_grad()
@@ -36,7 +39,12 @@ def main() -> None:
     model = resnet50().eval()
     partition = trainonce.inspect(model, images)
     print("ResNet-50 with random weights, one image of 224 x 224:")
-    show("whole", macs=partition.macs, num_parameters=partition.num_parameters, latency_ms=milliseconds(model, images))
+    show(
+        "whole",
+        macs=partition.macs,
+        num_parameters=partition.num_parameters,
+        latency_ms=milliseconds(model, images),
+    )
 
     plan = trainonce.Plan.random(partition, keep=0.5, seed=0)
     trainonce.silence(model, plan)

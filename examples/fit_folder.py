@@ -23,8 +23,14 @@ def main() -> None:
     settings = trainonce.Settings(keep_flops=0.5, epochs=2, batch_size=16, opt="adamw", lr=1e-3)
     result = trainonce.fit(model, data, settings=settings)
     before, after = result.report["before"], result.report["after"]
-    print(f"{name} on {len(data.train)} images of {data.num_classes} classes: {before['macs']:,} -> {after['macs']:,} multiply-adds")
-    print(f"{after['top1']:.1f} % right; same class before and after the cut on {result.report['agreement']['num_same']} images")
+    print(
+        f"{name} on {len(data.train)} images of {data.num_classes} classes: {before['macs']:,} -> "
+        f"{after['macs']:,} multiply-adds"
+    )
+    print(
+        f"{after['top1']:.1f} % right; same class before and after the cut on "
+        f"{result.report['agreement']['num_same']} images"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Three lines in a loop of your own: a small network learns scikit-learn's digits and keeps 45 % of its FLOPs."""
+"""Three lines in a loop of your own.
+
+A small network learns scikit-learn's digits and keeps 45 % of its FLOPs.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ def main() -> None:
     """Train, prune on the way, compare."""
     torch.manual_seed(0)
     digits = load_digits()
-    images, labels = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16, torch.tensor(digits.target)
+    images, labels = (
+        torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16,
+        torch.tensor(digits.target),
+    )
     model = nn.Sequential(
         *(nn.Conv2d(1, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU()),
         *(nn.Conv2d(32, 64, 3, stride=2), nn.BatchNorm2d(64), nn.ReLU()),

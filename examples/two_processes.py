@@ -1,4 +1,7 @@
-"""`fit` in several processes: `torchrun --nproc-per-node 2 examples/two_processes.py FOLDER`; the same command again goes on."""
+"""`fit` in several processes: `torchrun --nproc-per-node 2 examples/two_processes.py FOLDER`.
+
+The same command again goes on.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     digits = load_digits()
-    images, labels = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16, torch.tensor(digits.target)
+    images, labels = (
+        torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16,
+        torch.tensor(digits.target),
+    )
     model = nn.Sequential(
         *(nn.Conv2d(1, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU()),
         *(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10)),

@@ -1,4 +1,7 @@
-"""Everything that trainonce raises on purpose: each message is one line that says what is wrong and what to do."""
+"""Everything that trainonce raises on purpose.
+
+Each message is one line that says what is wrong and what to do.
+"""
 
 
 class TrainonceError(Exception):
@@ -50,7 +53,10 @@ class WorkerLostError(TrainonceError, ValueError):
 
 
 class ArtifactError(TrainonceError, ValueError):
-    """A folder that can't be written or read: it exists, is damaged, incomplete or newer than this library."""
+    """A folder that can't be written or read.
+
+    It exists, is damaged, incomplete or newer than this library.
+    """
 
 
 class ModelMismatchError(ArtifactError):

@@ -1,8 +1,9 @@
 """Recorded runs carried over to changed code: `python -m benchmarks.accuracy.carrying CHECKOUT`.
 
-CHECKOUT holds the code that the records are of. Every contender with records makes a short run there and one here. Those whose two
-runs are equal to the last digit are carried over: a record then names the code it counts for (`of_code`) and the one that made it
-(`made_by_code`). The others are named, and their records stay as they are.
+CHECKOUT holds the code that the records are of. Every contender with records makes a short run there and one
+here. Those whose two runs are equal to the last digit are carried over: a record then names the code it
+counts for (`of_code`) and the one that made it (`made_by_code`). The others are named, and their records stay
+as they are.
 """
 
 from __future__ import annotations
@@ -36,17 +37,27 @@ print(json.dumps({name: fingerprint(name) for name in CONTENDERS}))
 
 def main() -> int:
     """Give 1 if a contender's runs differ."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy.carrying", description=__doc__.splitlines()[0])
-    parser.add_argument("checkout", metavar="CHECKOUT", type=Path, help="a checkout of the code that the records are of")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.accuracy.carrying", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument(
+        "checkout", metavar="CHECKOUT", type=Path, help="a checkout of the code that the records are of"
+    )
     checkout: Path = parser.parse_args().checkout.resolve()
     before = marks_of(checkout)
     sheets = {path: read_records(path) for path in sorted(PLACE.glob("*.runs.jsonl"))}
     found = [record for records in sheets.values() for record in records.values()]
-    names = {record["configuration"]["contender"] for record in found if record["of_code"] == before.get(contender_of(record))}
+    names = {
+        record["configuration"]["contender"]
+        for record in found
+        if record["of_code"] == before.get(contender_of(record))
+    }
     names = {name for name in names if fingerprint(name) != before[name]}
     different = compare_short_runs(sorted(names), checkout)
     for path, records in sheets.items():
-        replace_records(path, {name: carried(record, before, names - different) for name, record in records.items()})
+        replace_records(
+            path, {name: carried(record, before, names - different) for name, record in records.items()}
+        )
     print(f"carried over: {', '.join(sorted(names - different)) or 'nothing'}")
     if different:
         print(f"not equal, so not carried over: {', '.join(sorted(different))}", file=sys.stderr)
@@ -62,13 +73,19 @@ def carried(record: dict[str, Any], before: dict[str, str], names: set[str]) -> 
     name = contender_of(record)
     if name not in names or record["of_code"] != before[name]:
         return record
-    return {**record, "made_by_code": record.get("made_by_code", record["of_code"]), "of_code": fingerprint(name)}
+    return {
+        **record,
+        "made_by_code": record.get("made_by_code", record["of_code"]),
+        "of_code": fingerprint(name),
+    }
 
 
 def marks_of(checkout: Path) -> dict[str, str]:
     """The fingerprint of every contender by the code of a checkout."""
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
-    words = subprocess.run([sys.executable, "-c", _MARKS], cwd=checkout, env=environment, stdout=subprocess.PIPE, check=True)
+    words = subprocess.run(
+        [sys.executable, "-c", _MARKS], cwd=checkout, env=environment, stdout=subprocess.PIPE, check=True
+    )
     return json.loads(words.stdout)
 
 
@@ -89,7 +106,12 @@ def _short_runs(names: list[str], checkout: Path) -> dict[str, dict[str, Any]]:
         result.parent.mkdir(parents=True, exist_ok=True)
         child = f"benchmarks.{CONTENDERS[name].package}.child"
         command = [sys.executable, "-m", child, configuration.to_json(), marks[name]]
-        subprocess.run(command, cwd=checkout, env={**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}, check=True)
+        subprocess.run(
+            command,
+            cwd=checkout,
+            env={**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"},
+            check=True,
+        )
         runs[name] = json.loads(result.read_text(encoding="utf-8"))
         print(f"{checkout.name}: {name} {runs[name]['accuracy']:.2f} %", flush=True)
     return runs

@@ -1,4 +1,7 @@
-"""One run in a process of its own: `python -m benchmarks.accuracy.child CONFIGURATION CODE`; writes the result to the cache."""
+"""One run in a process of its own: `python -m benchmarks.accuracy.child CONFIGURATION CODE`.
+
+Writes the result to the cache.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,9 @@ def main() -> None:
 
 def _train(configuration: Configuration, images: Images, of_code: str) -> dict[str, Any]:
     total_steps = configuration.epochs * images.steps_per_epoch(configuration.batch_size)
-    contender = CONTENDERS[configuration.contender].load()(configuration, example=images.example(), total_steps=total_steps)
+    contender = CONTENDERS[configuration.contender].load()(
+        configuration, example=images.example(), total_steps=total_steps
+    )
     dense_macs, dense_parameters = _dense_size(configuration, images)
     first_epoch, log = _go_on(configuration, contender, of_code)
     for epoch in range(first_epoch, configuration.epochs):
@@ -77,7 +82,9 @@ def _train(configuration: Configuration, images: Images, of_code: str) -> dict[s
         "share_of_parameters": count_parameters(model) / dense_parameters,
         "seconds": sum(line["seconds"] for line in log),
         "log": log,
-        "versions": {name: version_of(name) for name in ("torch", "trainonce", "torch-pruning", "only_train_once")},
+        "versions": {
+            name: version_of(name) for name in ("torch", "trainonce", "torch-pruning", "only_train_once")
+        },
         "threads": torch.get_num_threads(),
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "images": images.name,
@@ -91,12 +98,20 @@ def _train_epoch(contender: Contender, configuration: Configuration, images: Ima
     contender.model.train()
     seed, batch_size = configuration.seed, configuration.batch_size
     first, total = epoch * images.steps_per_epoch(batch_size), 0.0
-    for number, batch in enumerate(images.batches(seed=seed, epoch=epoch, batch_size=batch_size), start=first):
-        total += contender.step(number, batch, lambda number=number: images.held_batch(seed=seed, step=number, batch_size=batch_size))
+    for number, batch in enumerate(
+        images.batches(seed=seed, epoch=epoch, batch_size=batch_size), start=first
+    ):
+        total += contender.step(
+            number,
+            batch,
+            lambda number=number: images.held_batch(seed=seed, step=number, batch_size=batch_size),
+        )
     return total / images.steps_per_epoch(batch_size)
 
 
-def _go_on(configuration: Configuration, contender: Contender, of_code: str) -> tuple[int, list[dict[str, Any]]]:
+def _go_on(
+    configuration: Configuration, contender: Contender, of_code: str
+) -> tuple[int, list[dict[str, Any]]]:
     state = read_state(configuration.state_folder) if contender.can_resume else None
     if state is None or state["of_code"] != of_code:
         return 0, []

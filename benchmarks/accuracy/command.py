@@ -1,4 +1,7 @@
-"""`python -m benchmarks accuracy`: all contenders, budgets and seeds; writes `benchmarks/results/accuracy.md` and a figure beside it."""
+"""`python -m benchmarks accuracy`: all contenders, budgets and seeds.
+
+Writes `benchmarks/results/accuracy.md` and a figure beside it.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +47,26 @@ of a layer, lies between two that were tried there). What the peers have is said
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be asked for."""
-    parser.add_argument("--contender", choices=CONTENDERS, action="append", default=[], help="may be given again (default: the main ones)")
-    parser.add_argument("--hesso-python", type=Path, metavar="FILE", help="python with only_train_once (default: that of `make hesso`)")
+    parser.add_argument(
+        "--contender",
+        choices=CONTENDERS,
+        action="append",
+        default=[],
+        help="may be given again (default: the main ones)",
+    )
+    parser.add_argument(
+        "--hesso-python",
+        type=Path,
+        metavar="FILE",
+        help="python with only_train_once (default: that of `make hesso`)",
+    )
     add_run_options(parser)
-    parser.add_argument("--out", type=Path, metavar="FILE", help="the table (default: accuracy.md; of another depth accuracy56.md, say)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="the table (default: accuracy.md; of another depth accuracy56.md, say)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -58,14 +77,18 @@ def run(arguments: argparse.Namespace) -> int:
     names = arguments.contender or [name for name, entry in CONTENDERS.items() if not entry.is_extra]
     wanted = configurations(arguments, names, images)
     needs_peer = not arguments.table_only and any(CONTENDERS[name].needs_peer_python for name in names)
-    rows, failures = run_and_record(wanted, arguments, peer_python=python_of_peer(arguments.hesso_python) if needs_peer else None)
+    rows, failures = run_and_record(
+        wanted, arguments, peer_python=python_of_peer(arguments.hesso_python) if needs_peer else None
+    )
     words = _INTRODUCTION.format(**said_sizes(arguments, images))
     write_sheet(
         arguments.out,
         [
             "# Accuracy at equal FLOPs and equal epochs",
             "",
-            *heading_of_runs([result for results in rows.values() for result in results], seeds=said_seeds(arguments)),
+            *heading_of_runs(
+                [result for results in rows.values() for result in results], seeds=said_seeds(arguments)
+            ),
             "",
             words.rstrip(),
             *_figure(arguments.out, rows),
@@ -83,12 +106,19 @@ def sheet_of(depth: int) -> Path:
 def _figure(sheet: Path, rows: Mapping[tuple[str, float], Results]) -> list[str]:
     """Draw every run; gives the lines that show it, none if there is nothing to compare yet."""
     panels = [
-        DotPanel(f"keep_flops = {keep:g}", "accuracy, % (a dot a seed, a bar the mean)", accuracies, marked=CONTENDERS["ours"].words)
+        DotPanel(
+            f"keep_flops = {keep:g}",
+            "accuracy, % (a dot a seed, a bar the mean)",
+            accuracies,
+            marked=CONTENDERS["ours"].words,
+        )
         for keep, accuracies in ranked_accuracies(rows).items()
         if any(accuracies.values())
     ]
     if not panels:
         return []
     figure = sheet.with_suffix("") / "accuracy.png"
-    write_dots(figure, panels, title="Accuracy at equal FLOPs and equal epochs; in brackets the number of seeds")
+    write_dots(
+        figure, panels, title="Accuracy at equal FLOPs and equal epochs; in brackets the number of seeds"
+    )
     return ["", f"![accuracy of all contenders]({figure.parent.name}/{figure.name})"]

@@ -1,4 +1,7 @@
-"""One run as plain data: takes what distinguishes it, gives the place where its result is kept. Needs nothing but Python."""
+"""One run as plain data: takes what distinguishes it, gives the place where its result is kept.
+
+Needs nothing but Python.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,10 @@ class Configuration:
         return RUNS / "weights" / self.name
 
     def result(self, *, of_code: str | None = None, made_here: bool = False) -> dict[str, Any] | None:
-        """What the run gave, here or as it is recorded; None if it is not over, or was made by other code than `of_code`."""
+        """What the run gave, here or as it is recorded.
+
+        None if it is not over, or was made by other code than `of_code`.
+        """
         here = json.loads(self.result_file.read_text()) if self.result_file.exists() else None
         for result in (here, None if made_here else recorded(self.name)):
             if result is not None and of_code in (None, result.get("of_code")):

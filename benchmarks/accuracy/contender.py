@@ -1,4 +1,7 @@
-"""What every contender is: plain training, to which pruning adds. Takes batches, gives a model; needs torch alone."""
+"""What every contender is: plain training, to which pruning adds.
+
+Takes batches, gives a model; needs torch alone.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ Batch = tuple[Tensor, Tensor]
 
 
 class Contender:
-    """Dense training; a subclass changes what it must and nothing else: not the data, not the recipe, not the number of steps."""
+    """Dense training; a subclass changes what it must and nothing else.
+
+    Not the data, not the recipe, not the number of steps.
+    """
 
     memory_format = torch.channels_last
     can_resume = True
@@ -28,7 +34,9 @@ class Contender:
         self.total_steps = total_steps
         self.recipe = Recipe()
         torch.manual_seed(configuration.seed)
-        self.model: nn.Module = build_resnet(configuration.depth, seed=configuration.seed, num_colours=example.shape[1])
+        self.model: nn.Module = build_resnet(
+            configuration.depth, seed=configuration.seed, num_colours=example.shape[1]
+        )
         self.model = self.model.to(memory_format=self.memory_format)
         self.prepare()
 
@@ -68,7 +76,11 @@ class Contender:
 
     def state_dict(self) -> dict[str, Any]:
         """Enough to go on from the end of an epoch."""
-        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "random": torch.get_rng_state()}
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "random": torch.get_rng_state(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""

@@ -1,7 +1,8 @@
 """Which code a result is of: takes a contender, gives a hash of all code that could change its accuracy.
 
-Comments, docstrings and layout don't count, nor in which file a definition stands and how it is imported: what is hashed are
-the definitions that Python would run. So code can move between files without making a recorded run stale.
+Comments, docstrings and layout don't count, nor in which file a definition stands and how it is imported:
+what is hashed are the definitions that Python would run. So code can move between files without making a
+recorded run stale.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ def fingerprint(contender: str) -> str:
     if "pruning" in _USES_LIBRARY.get(entry.module, ()):
         files += [path for path in _sources(POLICIES) if path.stem in (*entry.policy_files, "policy")]
     digest = hashlib.sha256((entry.settings + (fingerprint(entry.needs) if entry.needs else "")).encode())
-    for definition in sorted(meaning for path in set(files) for meaning in meanings(path.read_text(encoding="utf-8"))):
+    for definition in sorted(
+        meaning for path in set(files) for meaning in meanings(path.read_text(encoding="utf-8"))
+    ):
         digest.update(definition.encode())
     return digest.hexdigest()[:12]
 
@@ -68,7 +71,10 @@ def meanings(source: str) -> Iterator[str]:
 
 
 class _Bare(ast.NodeTransformer):
-    """Drops what doesn't change what a definition does; `module.name` becomes `name` where the module is one of ours."""
+    """Drops what doesn't change what a definition does.
+
+    `module.name` becomes `name` where the module is one of ours.
+    """
 
     def __init__(self, imported: set[str]) -> None:
         self._imported = imported

@@ -1,4 +1,7 @@
-"""How many groups leave the FLOPs that were asked for: takes the tries so far, gives the number to try next."""
+"""How many groups leave the FLOPs that were asked for.
+
+Takes the tries so far, gives the number to try next.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ def first_share(wanted: float) -> float:
 
 
 def next_number(wanted: float, tries: Sequence[Try], num_groups: int) -> int | None:
-    """Between the closest tries on both sides of the goal, or beyond all; None: neighbours lie on both sides, so that none fits."""
+    """Between the closest tries on both sides of the goal, or beyond all; None.
+
+    Neighbours lie on both sides, so that none fits.
+    """
     above = [one for one in tries if one.flops > wanted]
     below = [one for one in tries if one.flops <= wanted]
     if above and below:

@@ -1,8 +1,9 @@
 """only_train_once's HESSO in the harness; runs in that package's own environment.
 
-It takes a share of groups, not of FLOPs. So their number is searched for: a try ends when the pruning is over and the FLOPs are known, and
-begins anew with another number until they are within 1 % of what was asked for. Only that is trained to the end; where one group
-more or less jumps over the goal, the side with more FLOPs is.
+It takes a share of groups, not of FLOPs. So their number is searched for: a try ends when the pruning is over
+and the FLOPs are known, and begins anew with another number until they are within 1 % of what was asked for.
+Only that is trained to the end; where one group more or less jumps over the goal, the side with more FLOPs
+is.
 """
 
 from __future__ import annotations
@@ -38,13 +39,22 @@ class HessoContender(Contender):
         """Begin, or begin again, with the number of groups to try."""
         self._dense_macs = count_image_macs(self.model, self.example[:1])
         self._hesso = Hesso(
-            self.model, self.example[:1], self.recipe, self.total_steps, choose_num_kept=self._num_to_keep, end=self.PRUNED_AT
+            self.model,
+            self.example[:1],
+            self.recipe,
+            self.total_steps,
+            choose_num_kept=self._num_to_keep,
+            end=self.PRUNED_AT,
         )
         self.optimizer = self._hesso.optimizer
 
     def _num_to_keep(self, num_groups: int) -> int:
         wanted = self.configuration.keep_flops
-        number = next_number(wanted, self.tries, num_groups) if self.tries else round(num_groups * first_share(wanted))
+        number = (
+            next_number(wanted, self.tries, num_groups)
+            if self.tries
+            else round(num_groups * first_share(wanted))
+        )
         self._is_searching = number is not None
         return not_below(wanted, self.tries).num_kept if number is None else number
 
@@ -54,7 +64,10 @@ class HessoContender(Contender):
             found = self._share_now()
             if abs(found / self.configuration.keep_flops - 1) > WITHIN:
                 self.tries.append(Try(self._hesso.num_kept, found))
-                raise WrongShare(f"{self._hesso.num_kept} of {self._hesso.num_groups} groups leave {found:.4f} of the FLOPs")
+                raise WrongShare(
+                    f"{self._hesso.num_kept} of {self._hesso.num_groups} groups leave {found:.4f} of the "
+                    "FLOPs"
+                )
         return super().step(number, batch, draw_held)
 
     def finish(self) -> nn.Module:
@@ -63,7 +76,11 @@ class HessoContender(Contender):
 
     def facts(self) -> dict[str, Any]:
         """What was searched for."""
-        return {"num_groups_kept": self._hesso.num_kept, "num_groups": self._hesso.num_groups, "tries": len(self.tries) + 1}
+        return {
+            "num_groups_kept": self._hesso.num_kept,
+            "num_groups": self._hesso.num_groups,
+            "tries": len(self.tries) + 1,
+        }
 
     def _share_now(self) -> float:
         """The FLOPs if the model were cut now, on a copy."""

@@ -1,4 +1,7 @@
-"""What all benchmarks of many trainings are asked for: takes a command line, gives the configurations to run."""
+"""What all benchmarks of many trainings are asked for.
+
+Takes a command line, gives the configurations to run.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +18,41 @@ DEPTH = 20
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """The data, the sizes, and how many run at a time."""
-    parser.add_argument("--data", metavar="PATH", help="a folder of images, train/CLASS/ and test/CLASS/ inside (default: digits)")
-    parser.add_argument("--keep", type=float, action="append", default=[], help="budget; may be given again (default: 0.5, 0.3)")
+    parser.add_argument(
+        "--data",
+        metavar="PATH",
+        help="a folder of images, train/CLASS/ and test/CLASS/ inside (default: digits)",
+    )
+    parser.add_argument(
+        "--keep",
+        type=float,
+        action="append",
+        default=[],
+        help="budget; may be given again (default: 0.5, 0.3)",
+    )
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="how many (default: 3)")
     parser.add_argument("--epochs", type=int, default=15, metavar="N", help="(default: 15)")
     parser.add_argument("--depth", type=int, default=DEPTH, help=f"of the ResNet (default: {DEPTH})")
     parser.add_argument("--batch-size", type=int, default=128, metavar="N")
     parser.add_argument("--images", type=int, metavar="N", help="train on so many images only (default: all)")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="runs at the same time (default: 1)")
+    parser.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="runs at the same time (default: 1)"
+    )
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="of each run (default: 1)")
-    parser.add_argument("--keep-cache", action="store_true", help="also use results of older code; the table marks them")
-    parser.add_argument("--afresh", action="store_true", help="also run here what is recorded beside the sheet")
-    parser.add_argument("--table-only", action="store_true", help="run nothing; write the table of what has been run")
+    parser.add_argument(
+        "--keep-cache", action="store_true", help="also use results of older code; the table marks them"
+    )
+    parser.add_argument(
+        "--afresh", action="store_true", help="also run here what is recorded beside the sheet"
+    )
+    parser.add_argument(
+        "--table-only", action="store_true", help="run nothing; write the table of what has been run"
+    )
 
 
-def configurations(arguments: argparse.Namespace, names: Iterable[str], images: Images) -> list[Configuration]:
+def configurations(
+    arguments: argparse.Namespace, names: Iterable[str], images: Images
+) -> list[Configuration]:
     """A run for each seed, contender and budget, seed by seed: the table is whole early."""
     return [
         Configuration(

@@ -1,4 +1,7 @@
-"""trainonce in the harness with other ways to choose; schedule, budget, pull and cut are ours unless they belong to the way."""
+"""trainonce in the harness with other ways to choose.
+
+Schedule, budget, pull and cut are ours unless they belong to the way.
+"""
 
 from __future__ import annotations
 

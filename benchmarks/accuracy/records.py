@@ -1,4 +1,7 @@
-"""Finished runs beside their sheet: takes results by name, gives a JSON line each, which a clone reads as if it had run them."""
+"""Finished runs beside their sheet.
+
+Takes results by name, gives a JSON line each, which a clone reads as if it had run them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ def recorded(name: str) -> dict[str, Any] | None:
 def write_records(sheet: Path, results: Mapping[str, Mapping[str, Any]]) -> Path:
     """Add these runs to those of the sheet; one of the same name is replaced."""
     path = sheet.with_name(sheet.stem + _ENDING)
-    replace_records(path, read_records(path) | {name: _without_places(result) for name, result in results.items()})
+    replace_records(
+        path, read_records(path) | {name: _without_places(result) for name, result in results.items()}
+    )
     return path
 
 
@@ -32,7 +37,9 @@ def replace_records(path: Path, lines: Mapping[str, Mapping[str, Any]]) -> None:
     """Write these runs in place of all that are there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".new")
-    unfinished.write_text("".join(json.dumps({"run": name, **lines[name]}) + "\n" for name in sorted(lines)), encoding="utf-8")
+    unfinished.write_text(
+        "".join(json.dumps({"run": name, **lines[name]}) + "\n" for name in sorted(lines)), encoding="utf-8"
+    )
     unfinished.replace(path)
 
 

@@ -1,4 +1,7 @@
-"""Many runs side by side: takes configurations, gives their results and why some failed; what has been run is not run again."""
+"""Many runs side by side: takes configurations, gives their results and why some failed.
+
+What has been run is not run again.
+"""
 
 from __future__ import annotations
 
@@ -27,19 +30,30 @@ POLL_SECONDS = 1.0
 def run_and_record(
     wanted: Sequence[Configuration], arguments: argparse.Namespace, *, peer_python: Path | None = None
 ) -> tuple[dict[tuple[str, float], Results], dict[str, str]]:
-    """Run what is missing and record all that there is beside the sheet; gives it row by row, and why runs failed, by name."""
+    """Run what is missing and record all that there is beside the sheet.
+
+    Gives it row by row, and why runs failed, by name.
+    """
     failures = {} if arguments.table_only else _run_missing(wanted, arguments, peer_python)
     rows = results_by_row(wanted, accept_old=arguments.keep_cache)
     write_records(arguments.out, by_run(rows))
     return rows, failures
 
 
-def _run_missing(wanted: Sequence[Configuration], arguments: argparse.Namespace, peer_python: Path | None) -> dict[str, str]:
-    """What was run by other code is missing, too, unless old results are accepted; and, if asked to run afresh, what was run elsewhere."""
+def _run_missing(
+    wanted: Sequence[Configuration], arguments: argparse.Namespace, peer_python: Path | None
+) -> dict[str, str]:
+    """What was run by other code is missing, too, unless old results are accepted.
+
+    And, if asked to run afresh, what was run elsewhere.
+    """
     missing = [
         configuration
         for configuration in _with_needed(wanted)
-        if configuration.result(of_code=None if arguments.keep_cache else fingerprint(configuration.contender), made_here=arguments.afresh)
+        if configuration.result(
+            of_code=None if arguments.keep_cache else fingerprint(configuration.contender),
+            made_here=arguments.afresh,
+        )
         is None
     ]
     for configuration in missing:
@@ -47,8 +61,13 @@ def _run_missing(wanted: Sequence[Configuration], arguments: argparse.Namespace,
         configuration.epochs_file.unlink(missing_ok=True)
     failures: dict[str, str] = {}
     # Those that others need come first; the others wait for the wave before.
-    waves = [[c for c in missing if CONTENDERS[c.contender].needs is None], [c for c in missing if CONTENDERS[c.contender].needs]]
-    with waiting(sum(configuration.epochs for configuration in missing), f"{len(missing)} runs, epochs") as bar:
+    waves = [
+        [c for c in missing if CONTENDERS[c.contender].needs is None],
+        [c for c in missing if CONTENDERS[c.contender].needs],
+    ]
+    with waiting(
+        sum(configuration.epochs for configuration in missing), f"{len(missing)} runs, epochs"
+    ) as bar:
         over = threading.Event()
 
         def watch() -> None:
@@ -59,7 +78,9 @@ def _run_missing(wanted: Sequence[Configuration], arguments: argparse.Namespace,
         watcher.start()
         for wave in waves:
             with ThreadPoolExecutor(max_workers=arguments.workers) as pool:
-                reasons = pool.map(lambda configuration: _run(configuration, arguments.threads, peer_python), wave)
+                reasons = pool.map(
+                    lambda configuration: _run(configuration, arguments.threads, peer_python), wave
+                )
                 failures |= {c.name: reason for c, reason in zip(wave, reasons, strict=True) if reason}
         over.set()
         watcher.join()

@@ -1,4 +1,7 @@
-"""The table of all runs in the cache: takes configurations, gives a row for each contender and budget, and the bars."""
+"""The table of all runs in the cache.
+
+Takes configurations, gives a row for each contender and budget, and the bars.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,9 @@ def results_by_row(wanted: Sequence[Configuration], *, accept_old: bool) -> dict
     return dict(rows)
 
 
-def summarise(rows: Mapping[tuple[str, float], Results], failures: Mapping[str, str], num_seeds: int) -> list[str]:
+def summarise(
+    rows: Mapping[tuple[str, float], Results], failures: Mapping[str, str], num_seeds: int
+) -> list[str]:
     """The whole table, the widest budget first, the best contender first."""
     lines = []
     dense = rows.get(("dense", 1.0), ())
@@ -52,7 +57,13 @@ def summarise(rows: Mapping[tuple[str, float], Results], failures: Mapping[str, 
             "parameters",
             "remark",
         )
-        lines += table(header, [_cells(name, of_name[name], keep, dense, of_name.get("ours", ()), num_seeds, failures) for name in of_name])
+        lines += table(
+            header,
+            [
+                _cells(name, of_name[name], keep, dense, of_name.get("ours", ()), num_seeds, failures)
+                for name in of_name
+            ],
+        )
         if bars := _bars(of_name, keep):
             lines += ["", *table(("what", "bar", "found", "met"), bars)]
     return lines
@@ -61,7 +72,10 @@ def summarise(rows: Mapping[tuple[str, float], Results], failures: Mapping[str, 
 def ranked_accuracies(rows: Mapping[tuple[str, float], Results]) -> dict[float, dict[str, list[float]]]:
     """For each budget the accuracies of each contender, seed by seed, in the order of the table."""
     return {
-        keep: {CONTENDERS[name].words: [result["accuracy"] for result in results] for name, results in of_name.items()}
+        keep: {
+            CONTENDERS[name].words: [result["accuracy"] for result in results]
+            for name, results in of_name.items()
+        }
         for keep, of_name in _ranked(rows).items()
     }
 
@@ -70,21 +84,34 @@ def _ranked(rows: Mapping[tuple[str, float], Results]) -> dict[float, dict[str, 
     """The rows of each budget, the widest first, by contender, the best first; dense stands in all."""
     found: dict[float, dict[str, Results]] = {}
     for keep in sorted({keep for _, keep in rows if keep < 1}, reverse=True):
-        names = [name for name, budget in rows if budget == keep] + (["dense"] if ("dense", 1.0) in rows else [])
+        names = [name for name, budget in rows if budget == keep] + (
+            ["dense"] if ("dense", 1.0) in rows else []
+        )
         of_name = {name: rows[name, 1.0 if name == "dense" else keep] for name in names}
-        found[keep] = {name: of_name[name] for name in sorted(names, key=lambda name: -(mean_accuracy(of_name[name]) or 0))}
+        found[keep] = {
+            name: of_name[name]
+            for name in sorted(names, key=lambda name: -(mean_accuracy(of_name[name]) or 0))
+        }
     return found
 
 
 def _cells(
-    name: str, results: Results, keep: float, dense: Results, ours: Results, num_seeds: int, failures: Mapping[str, str]
+    name: str,
+    results: Results,
+    keep: float,
+    dense: Results,
+    ours: Results,
+    num_seeds: int,
+    failures: Mapping[str, str],
 ) -> tuple[str, ...]:
     words = CONTENDERS[name].words
     if not results:
         return words, "-", "-", f"0 of {num_seeds}", *"------", said_failure(name, failures)
     accuracies = [result["accuracy"] for result in results]
     share = mean(result["share_of_flops"] for result in results)
-    is_equal = name == "dense" or all(abs(result["share_of_flops"] / keep - 1) <= WITHIN for result in results)
+    is_equal = name == "dense" or all(
+        abs(result["share_of_flops"] / keep - 1) <= WITHIN for result in results
+    )
     return (
         words,
         f"{mean(accuracies):.2f}",
@@ -101,18 +128,35 @@ def _cells(
 
 
 def _bars(of_name: Mapping[str, Results], keep: float) -> list[tuple[str, ...]]:
-    """Over the seeds that both have; the best of the rest is shown whoever it is. Nobody is beaten with fewer FLOPs than were asked for."""
+    """Over the seeds that both have; the best of the rest is shown whoever it is.
+
+    Nobody is beaten with fewer FLOPs than were asked for.
+    """
     ours, bars, leads = of_name.get("ours", ()), [], {}
     for name, results in of_name.items():
         if name not in ("ours", "dense") and (lead := lead_of(ours, results)) is not None:
-            leads[name] = None if any(result["share_of_flops"] < keep * (1 - WITHIN) for result in results) else lead
+            leads[name] = (
+                None if any(result["share_of_flops"] < keep * (1 - WITHIN) for result in results) else lead
+            )
     for name in leads:
         if CONTENDERS[name].is_peer and keep in AHEAD:
-            bars.append((f"ahead of {CONTENDERS[name].words}", f">= {AHEAD[keep]}", *_verdict(leads[name], AHEAD[keep])))
+            bars.append(
+                (
+                    f"ahead of {CONTENDERS[name].words}",
+                    f">= {AHEAD[keep]}",
+                    *_verdict(leads[name], AHEAD[keep]),
+                )
+            )
     if comparable := {name: lead.points for name, lead in leads.items() if lead is not None}:
         best = min(comparable, key=lambda name: comparable[name])
         least = AHEAD.get(keep, 0)
-        bars.append((f"ahead of the best of the rest ({CONTENDERS[best].words})", f">= {least}", *_verdict(leads[best], least)))
+        bars.append(
+            (
+                f"ahead of the best of the rest ({CONTENDERS[best].words})",
+                f">= {least}",
+                *_verdict(leads[best], least),
+            )
+        )
     to_dense = lead_of(ours, of_name.get("dense", ()))
     if to_dense is not None and keep in OF_DENSE:
         bars.append(("to dense", f">= {-OF_DENSE[keep]}", *_verdict(to_dense, -OF_DENSE[keep])))
@@ -121,7 +165,11 @@ def _bars(of_name: Mapping[str, Results], keep: float) -> list[tuple[str, ...]]:
 
 def _verdict(lead: Lead | None, least: float) -> tuple[str, str]:
     """What was found, and whether it is enough; None: the other had too few FLOPs."""
-    return ("it has fewer FLOPs, so this says nothing", "-") if lead is None else (said(lead), yes(lead.points >= least))
+    return (
+        ("it has fewer FLOPs, so this says nothing", "-")
+        if lead is None
+        else (said(lead), yes(lead.points >= least))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +186,9 @@ class Lead:
 
 def lead_of(results: Results, others: Results) -> Lead | None:
     """None where they have no seed in common."""
-    mine, theirs = ({result["configuration"]["seed"]: result["accuracy"] for result in each} for each in (results, others))
+    mine, theirs = (
+        {result["configuration"]["seed"]: result["accuracy"] for result in each} for each in (results, others)
+    )
     common = sorted(mine.keys() & theirs.keys())
     return Lead(tuple(mine[seed] - theirs[seed] for seed in common)) if common else None
 
@@ -173,10 +223,15 @@ def said_origin(name: str, results: Results) -> str:
 
 
 def by_run(rows: Mapping[tuple[str, float], Results]) -> dict[str, dict[str, Any]]:
-    """All results by the names of their runs; a plan, which is most of a result, only where another contender needs it."""
+    """All results by the names of their runs.
+
+    A plan, which is most of a result, only where another contender needs it.
+    """
     needed = {entry.needs for entry in CONTENDERS.values()}
     return {
-        Configuration(**result["configuration"]).name: {key: value for key, value in result.items() if key != "plan" or name in needed}
+        Configuration(**result["configuration"]).name: {
+            key: value for key, value in result.items() if key != "plan" or name in needed
+        }
         for (name, _), results in rows.items()
         for result in results
     }

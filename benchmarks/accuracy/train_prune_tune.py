@@ -35,7 +35,12 @@ class OneCosine(Contender):
         example = self.example[:1]
         target = self.configuration.keep_flops * count_image_macs(self.model, example)
         self.model.eval()
-        step_down_to(magnitude_pruner(self.model, example, ranks_all_layers=self.RANKS_ALL_LAYERS), self.model, example, target)
+        step_down_to(
+            magnitude_pruner(self.model, example, ranks_all_layers=self.RANKS_ALL_LAYERS),
+            self.model,
+            example,
+            target,
+        )
         self.model.train()
         self.optimizer = self.recipe.optimizer(self.model)
 

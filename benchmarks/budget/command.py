@@ -30,8 +30,12 @@ that the same weights can be asked before and after the cut).
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be asked for."""
-    parser.add_argument("--only", choices=SUBJECTS, action="append", default=[], help="only this model; may be given again")
-    parser.add_argument("--keep", type=float, action="append", default=[], help="only this budget; may be given again")
+    parser.add_argument(
+        "--only", choices=SUBJECTS, action="append", default=[], help="only this model; may be given again"
+    )
+    parser.add_argument(
+        "--keep", type=float, action="append", default=[], help="only this budget; may be given again"
+    )
     parser.add_argument("--steps", type=int, default=20, metavar="N", help="length of each run (default: 20)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS / "budget.md", metavar="FILE")
@@ -45,7 +49,12 @@ def run(arguments: argparse.Namespace) -> int:
         for name in names:
             for asked in budgets:
                 bar.say(f"{name}, keep_flops={asked}")
-                found.append((name, measure_budget(SUBJECTS[name], asked, num_steps=arguments.steps, seed=arguments.seed)))
+                found.append(
+                    (
+                        name,
+                        measure_budget(SUBJECTS[name], asked, num_steps=arguments.steps, seed=arguments.seed),
+                    )
+                )
                 bar.advance()
     bars = summarise([kept for _, kept in found])
     packages = ("torch", "torchvision", "timm", "trainonce")
@@ -61,7 +70,10 @@ def run(arguments: argparse.Namespace) -> int:
             "",
             "## Budgets",
             "",
-            *table(("model", "keep_flops", "kept", "next unit", "difference", "same classes", "met"), [_cells(*item) for item in found]),
+            *table(
+                ("model", "keep_flops", "kept", "next unit", "difference", "same classes", "met"),
+                [_cells(*item) for item in found],
+            ),
         ],
     )
     return 0 if all(is_met for *_, is_met in bars) else 1
@@ -76,8 +88,18 @@ def summarise(found: Sequence[Kept]) -> list[tuple[str, str, str, bool]]:
     return [
         ("budgets met", "all that can be reached", f"{num_met} of {len(reached)}", num_met == len(reached)),
         ("small models above their budget", "0", str(num_above), num_above == 0),
-        ("same classes before and after the cut", "all", f"{num_same} of {len(reached)}", num_same == len(reached)),
-        ("largest difference of an output across the cut", f"<= {LARGEST_DIFFERENCE:.0e}", f"{worst:.0e}", worst <= LARGEST_DIFFERENCE),
+        (
+            "same classes before and after the cut",
+            "all",
+            f"{num_same} of {len(reached)}",
+            num_same == len(reached),
+        ),
+        (
+            "largest difference of an output across the cut",
+            f"<= {LARGEST_DIFFERENCE:.0e}",
+            f"{worst:.0e}",
+            worst <= LARGEST_DIFFERENCE,
+        ),
         ("budgets refused before training", "-", str(len(found) - len(reached)), True),
     ]
 
@@ -86,4 +108,12 @@ def _cells(name: str, kept: Kept) -> tuple[str, ...]:
     if kept.found is None:
         return name, f"{kept.asked:g}", "-", "-", "-", "-", f"refused: {kept.refusal}"
     unit = "-" if kept.next_unit is None else f"{kept.next_unit:.4f}"
-    return name, f"{kept.asked:g}", f"{kept.found:.4f}", unit, f"{kept.difference:.0e}", yes(kept.same_predictions), yes(kept.is_met)
+    return (
+        name,
+        f"{kept.asked:g}",
+        f"{kept.found:.4f}",
+        unit,
+        f"{kept.difference:.0e}",
+        yes(kept.same_predictions),
+        yes(kept.is_met),
+    )

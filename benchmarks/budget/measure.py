@@ -1,4 +1,7 @@
-"""One budget on one model: takes a subject and a share, gives what the cut model costs and whether it predicts as before."""
+"""One budget on one model.
+
+Takes a subject and a share, gives what the cut model costs and whether it predicts as before.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,10 @@ def measure_budget(subject: Subject, asked: float, *, num_steps: int, seed: int)
 
 
 def least_next_unit(pruner: trainonce.Pruner) -> float | None:
-    """The least share of the model's multiply-adds that keeping one unit more would cost; None if all are kept."""
+    """The least share of the model's multiply-adds that keeping one unit more would cost.
+
+    None if all are kept.
+    """
     partition, masks = pruner.partition, pruner.masks
     now = float(trainonce.cost.macs(partition, masks))
     costs = []
@@ -86,12 +92,19 @@ def least_next_unit(pruner: trainonce.Pruner) -> float | None:
         if len(dropped):
             more = mask.clone()
             more[dropped[0]] = 1
-            costs.append((float(trainonce.cost.macs(partition, {**masks, name: more})) - now) / partition.macs)
+            costs.append(
+                (float(trainonce.cost.macs(partition, {**masks, name: more})) - now) / partition.macs
+            )
     return min(costs, default=None)
 
 
 def _attach(
-    model: nn.Module, optimizer: torch.optim.Optimizer, example: Tensor, asked: float, num_steps: int, seed: int
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    example: Tensor,
+    asked: float,
+    num_steps: int,
+    seed: int,
 ) -> trainonce.Pruner:
     with warnings.catch_warnings():
         # So short a run chooses badly; what is measured here is only whether it keeps its budget.

@@ -1,4 +1,7 @@
-"""The models whose budgets are checked: takes a name, gives a model with a batch and an optimizer that suits it."""
+"""The models whose budgets are checked.
+
+Takes a name, gives a model with a batch and an optimizer that suits it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`python -m benchmarks cost`: time, memory and latency of whole trainings; writes `benchmarks/results/cost.md`."""
+"""`python -m benchmarks cost`: time, memory and latency of whole trainings.
+
+Writes `benchmarks/results/cost.md`.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +48,31 @@ _HEADER = (
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be asked for."""
-    parser.add_argument("--model", action="append", default=[], help="resnetN or mobilenet_v2; may be given again (default: resnet56, it)")
-    parser.add_argument("--steps", type=int, default=300, metavar="N", help="length of each training (default: 300)")
+    parser.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        help="resnetN or mobilenet_v2; may be given again (default: resnet56, it)",
+    )
+    parser.add_argument(
+        "--steps", type=int, default=300, metavar="N", help="length of each training (default: 300)"
+    )
     parser.add_argument("--batch-size", type=int, default=128, metavar="N")
     parser.add_argument("--memory-steps", type=int, default=16, metavar="N")
     parser.add_argument("--memory-repeats", type=int, default=3, metavar="N")
-    parser.add_argument("--latency-seconds", type=float, default=20.0, metavar="S", help="for each number of images (default: 20)")
-    parser.add_argument("--hesso-python", type=Path, metavar="FILE", help="python with only_train_once (default: that of `make hesso`)")
+    parser.add_argument(
+        "--latency-seconds",
+        type=float,
+        default=20.0,
+        metavar="S",
+        help="for each number of images (default: 20)",
+    )
+    parser.add_argument(
+        "--hesso-python",
+        type=Path,
+        metavar="FILE",
+        help="python with only_train_once (default: that of `make hesso`)",
+    )
     parser.add_argument("--out", type=Path, default=RESULTS / "cost.md", metavar="FILE")
 
 
@@ -67,7 +88,13 @@ def run(arguments: argparse.Namespace) -> int:
         repeats=arguments.memory_repeats,
     )
     packages = ("torch", "torch-pruning", "trainonce")
-    lines = ["# Cost: training time, memory, latency", "", *heading(seeds="seed 0", packages=packages), "", words]
+    lines = [
+        "# Cost: training time, memory, latency",
+        "",
+        *heading(seeds="seed 0", packages=packages),
+        "",
+        words,
+    ]
     with waiting(len(names) * arguments.steps * (2 if python else 1), "cost") as bar:
         for name in names:
             lines += _section(_sizes(name, arguments), python, bar)
@@ -96,7 +123,9 @@ def _section(sizes: Sizes, python: Path | None, bar: Waiting) -> list[str]:
     if isinstance(there, str):
         rows.append((f"{name}, HESSO", there, *["-"] * (len(_HEADER) - 2)))
     else:
-        rows += [_cells(f"{name}, {words}", there[which], there["dense"]) for which, words in _WORDS_THERE.items()]
+        rows += [
+            _cells(f"{name}, {words}", there[which], there["dense"]) for which, words in _WORDS_THERE.items()
+        ]
     ours = trainings["ours"]
     return [
         f"## {name}",
@@ -107,7 +136,8 @@ def _section(sizes: Sizes, python: Path | None, bar: Waiting) -> list[str]:
         "",
         *breakdown(trainings["dense"].laps, ours.laps),
         "",
-        f"Shares of all of our steps' time: {shares(ours.laps)}. Once per run: attach {ours.loop.setup_seconds:.1f} s, "
+        f"Shares of all of our steps' time: {shares(ours.laps)}. Once per run: attach "
+        f"{ours.loop.setup_seconds:.1f} s, "
         f"finish {ours.loop.finish_seconds:.1f} s; the cut itself is in a step.",
         "",
     ]
@@ -124,6 +154,9 @@ def _cells(words: str, cost: Cost, dense: Cost) -> tuple[str, ...]:
         beside(cost.cpu, dense.cpu, 1),
         beside(cost.memory, dense.memory, 0),
         beside(cost.memory_above, dense.memory_above, 0),
-        *(beside(figure, of_dense, 2) for figure, of_dense in zip(cost.latencies, dense.latencies, strict=True)),
+        *(
+            beside(figure, of_dense, 2)
+            for figure, of_dense in zip(cost.latencies, dense.latencies, strict=True)
+        ),
         f"{cost.share_of_flops:.3f}",
     )

@@ -1,4 +1,7 @@
-"""What trainings cost, here and in HESSO's environment: takes a model's name and sizes, gives the figures of each contender."""
+"""What trainings cost, here and in HESSO's environment.
+
+Takes a model's name and sizes, gives the figures of each contender.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,11 @@ class Cost:
 def measure_here(sizes: Sizes, *, advance: Callable[[], None]) -> tuple[dict[str, Cost], dict[str, Training]]:
     """Dense, ours and Torch-Pruning; and their trainings, for a closer look."""
     trainings = train_in_turns(
-        HERE, architecture=sizes.architecture, num_steps=sizes.num_steps, batch_size=sizes.batch_size, advance=advance
+        HERE,
+        architecture=sizes.architecture,
+        num_steps=sizes.num_steps,
+        batch_size=sizes.batch_size,
+        advance=advance,
     )
     models = {name: training.model for name, training in trainings.items()}
     images = noise_batches(1, sizes.batch_size)[0][0]
@@ -120,4 +127,7 @@ def _memories(
                     layout=layout,
                 )
             )
-    return {name: (median(whole for whole, _ in peaks), median(above for _, above in peaks)) for name, peaks in found.items()}
+    return {
+        name: (median(whole for whole, _ in peaks), median(above for _, above in peaks))
+        for name, peaks in found.items()
+    }

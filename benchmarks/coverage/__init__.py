@@ -1,1 +1,4 @@
-"""How many models can be cut, exactly, with which share of their FLOPs, and how fast: ours and Torch-Pruning."""
+"""How many models can be cut, exactly, with which share of their FLOPs, and how fast.
+
+Ours and Torch-Pruning.
+"""

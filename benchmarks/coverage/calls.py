@@ -56,7 +56,9 @@ def run_quietly(model: nn.Module, example: Example) -> list[Tensor]:
 
 
 def largest_difference(before: list[Tensor], after: list[Tensor]) -> float:
-    """The largest difference of any output relative to that output's largest value; infinite if they don't fit at all.
+    """The largest difference of any output relative to that output's largest value.
+
+    Infinite if they don't fit at all.
 
         max_o  max |after_o - before_o| / max |before_o|
 
@@ -70,7 +72,9 @@ def largest_difference(before: list[Tensor], after: list[Tensor]) -> float:
             largest = max(largest, 0.0 if torch.equal(old, new) else float("inf"))
             continue
         finite = old.isfinite()
-        if not torch.equal(finite, new.isfinite()) or not torch.equal(old[~finite].nan_to_num(), new[~finite].nan_to_num()):
+        if not torch.equal(finite, new.isfinite()) or not torch.equal(
+            old[~finite].nan_to_num(), new[~finite].nan_to_num()
+        ):
             return float("inf")
         if bool(finite.any()):
             scale = old[finite].abs().max().clamp_min(torch.finfo(old.dtype).tiny)

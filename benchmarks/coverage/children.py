@@ -1,4 +1,7 @@
-"""Child processes under limits: takes a source and the parts to measure, gives what each part found before it ended or was ended."""
+"""Child processes under limits.
+
+Takes a source and the parts to measure, gives what each part found before it ended or was ended.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ class Limits:
     def __post_init__(self) -> None:
         """Refuse limits under which nothing could run."""
         if self.seconds <= 0 or self.memory_gb <= 0 or self.num_threads <= 0:
-            raise ValueError(f"limits must be above zero, got {self.seconds} seconds, {self.memory_gb} GB and {self.num_threads} threads")
+            raise ValueError(
+                f"limits must be above zero, got {self.seconds} seconds, {self.memory_gb} GB and "
+                f"{self.num_threads} threads"
+            )
 
 
 def measure_parts(source: str, parts: Sequence[str], limits: Limits) -> dict[str, Facts]:
@@ -66,10 +72,22 @@ def _run_child(source: str, parts: list[str], limits: Limits) -> tuple[dict[str,
     """What the child wrote down, and how it ended."""
     with tempfile.TemporaryDirectory() as folder:
         report, errors = Path(folder) / "report.jsonl", Path(folder) / "errors.txt"
-        command = [sys.executable, "-m", "benchmarks.coverage.child", source, str(report), str(limits.memory_gb), *parts]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.coverage.child",
+            source,
+            str(report),
+            str(limits.memory_gb),
+            *parts,
+        ]
         with errors.open("w") as stderr:
             child = subprocess.Popen(
-                command, cwd=_ROOT, stdout=subprocess.DEVNULL, stderr=stderr, env={**os.environ, "PYTHONWARNINGS": "ignore"}
+                command,
+                cwd=_ROOT,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                env={**os.environ, "PYTHONWARNINGS": "ignore"},
             )
             try:
                 in_time = _wait(child, report, limits.seconds)

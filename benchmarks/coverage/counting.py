@@ -1,4 +1,7 @@
-"""Multiply-adds as torch itself counts them: takes a model and an example, gives half of `FlopCounterMode`."""
+"""Multiply-adds as torch itself counts them.
+
+Takes a model and an example, gives half of `FlopCounterMode`.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ def count_macs(model: nn.Module, example: Example) -> tuple[int, str]:
         bare, bare_example = on_meta(model), map_tensors(lambda tensor: tensor.to("meta"), example)
         return count_macs_of(lambda: call(bare, bare_example)), "meta"
     except Exception:
-        # Sizes that depend on values (detectors) need values. Fused attention is not counted on the CPU, its parts are.
+        # Sizes that depend on values (detectors) need values. Fused attention is not counted on the CPU, its
+        # parts are.
         with sdpa_kernel(SDPBackend.MATH):
             return count_macs_of(lambda: call(model, example)), "cpu"

@@ -41,7 +41,10 @@ def measure_laws(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "inspect", {"inspect_seconds": time.perf_counter() - started, **_describe(partition)}
 
     full_macs, counted_on = count_macs(model, subject.example)
-    yield "count", {"macs": full_macs, "counted_on": counted_on, "cost_of_full_exact": partition.macs == full_macs}
+    yield (
+        "count",
+        {"macs": full_macs, "counted_on": counted_on, "cost_of_full_exact": partition.macs == full_macs},
+    )
 
     plan = Plan.random(partition, keep=KEEP, seed=SEED)
     predicted = round(float(trainonce.cost.macs(partition, trainonce.cost.masks_of(partition, plan))))
@@ -54,15 +57,26 @@ def measure_laws(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
     cut_macs, _ = count_macs(model, subject.example)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    yield "count again", {"removed_parameters": 1 - parameters / partition.num_parameters, "cost_of_cut_exact": predicted == cut_macs}
+    yield (
+        "count again",
+        {
+            "removed_parameters": 1 - parameters / partition.num_parameters,
+            "cost_of_cut_exact": predicted == cut_macs,
+        },
+    )
     if predicted != cut_macs:
-        yield "count objects", {"cost_of_other_objects": True, "cost_of_cut_exact": _macs_of_silenced(source, plan) == cut_macs}
+        yield (
+            "count objects",
+            {"cost_of_other_objects": True, "cost_of_cut_exact": _macs_of_silenced(source, plan) == cut_macs},
+        )
     yield "save and load", _save_and_load(source, model, subject.example)
     yield "train", {"train_problem": take_training_step(model, subject.example)}
 
 
 def _describe(partition: Partition) -> dict[str, Any]:
-    reasons = Counter(generalise_reason(group.kept_because) for group in partition.groups if group.kept_because)
+    reasons = Counter(
+        generalise_reason(group.kept_because) for group in partition.groups if group.kept_because
+    )
     return {
         "parameters": partition.num_parameters,
         "prunable_share": partition.prunable_macs / partition.macs if partition.macs else 0.0,
@@ -77,7 +91,8 @@ def _describe(partition: Partition) -> dict[str, Any]:
 def _macs_of_silenced(source: str, plan: Plan) -> int | None:
     """What the silenced model's own inspection predicts for the plan; None if it sees other groups.
 
-    The silenced model computes what the cut one does, so it finds as many objects; the whole model may find others.
+    The silenced model computes what the cut one does, so it finds as many objects; the whole model may find
+    others.
     """
     subject = load_subject(source)
     trainonce.silence(subject.model, plan)
@@ -89,7 +104,10 @@ def _macs_of_silenced(source: str, plan: Plan) -> int | None:
 
 
 def _compare_silenced_with_cut(source: str, plan: Plan) -> dict[str, Any]:
-    """The difference between the two on a model of its own, in float64 if it runs so; the cut's own proof is left to the next step."""
+    """The difference between the two on a model of its own, in float64 if it runs so.
+
+    The cut's own proof is left to the next step.
+    """
     subject = load_subject(source)
     num_parameters = sum(parameter.numel() for parameter in subject.model.parameters())
     precisions = (torch.float64, torch.float32) if num_parameters <= _LARGEST_DOUBLE else (torch.float32,)
@@ -125,6 +143,8 @@ def _compare_with_loaded(source: str, model: nn.Module, example: Example) -> dic
         trainonce.save(model, Path(folder) / "small")
         again = trainonce.load(Path(folder) / "small", into=load_subject(source).model)
     saved, loaded = model.state_dict(), again.state_dict()
-    same_state = saved.keys() == loaded.keys() and all(torch.equal(saved[name], loaded[name]) for name in saved)
+    same_state = saved.keys() == loaded.keys() and all(
+        torch.equal(saved[name], loaded[name]) for name in saved
+    )
     difference = largest_difference(run_quietly(model, example), run_quietly(again, example))
     return {"state_survives": same_state, "difference_after_loading": difference}

@@ -1,4 +1,7 @@
-"""The page `coverage.md`: takes the findings of every model, gives bars, a summary of each suite and one row a model."""
+"""The page `coverage.md`.
+
+Takes the findings of every model, gives bars, a summary of each suite and one row a model.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,15 @@ from benchmarks.coverage.bars import list_bars
 from benchmarks.coverage.calls import SEED
 from benchmarks.coverage.children import Facts
 from benchmarks.coverage.progress import Measured
-from benchmarks.coverage.verdict import cost_is_exact, is_cut, is_exact, is_wrong, survives_disk, trains, why_not_cut
+from benchmarks.coverage.verdict import (
+    cost_is_exact,
+    is_cut,
+    is_exact,
+    is_wrong,
+    survives_disk,
+    trains,
+    why_not_cut,
+)
 
 _PACKAGES = ("torch", "torchvision", "timm", "transformers", "torch-pruning")
 _ELSEWHERE = {"torchvision": "55 / 53 of ~105", "timm": "6 / 6 of 87", "transformers": "0 / 0 of 12"}
@@ -44,15 +55,29 @@ group are dropped at random (seed {seed}); the silenced model is compared with t
 def write_page(path: Path, measured: Sequence[Measured]) -> None:
     """Write the whole page; an older one is replaced at once."""
     models = [m for m in measured if m.subject.suite != "scale"]
-    lines = ["# Coverage: which models can be cut, exactly, and how far", "", *_heading(), "", _INTRODUCTION.format(seed=SEED)]
+    lines = [
+        "# Coverage: which models can be cut, exactly, and how far",
+        "",
+        *_heading(),
+        "",
+        _INTRODUCTION.format(seed=SEED),
+    ]
     lines += ["## Bars", "", *_header("what", "bar", "measured", "met")]
-    lines += [f"| {bar.what} | {bar.wanted} | {bar.found} | {'yes' if bar.is_met else 'NO'} |" for bar in list_bars(measured)]
+    lines += [
+        f"| {bar.what} | {bar.wanted} | {bar.found} | {'yes' if bar.is_met else 'NO'} |"
+        for bar in list_bars(measured)
+    ]
     lines += ["", "## Suites", "", *_summary(models)]
     for suite in dict.fromkeys(m.subject.suite for m in models):
         lines += ["", f"## {suite}", "", *_rows([m for m in models if m.subject.suite == suite])]
     scale = [m for m in measured if m.subject.suite == "scale"]
     if scale:
-        lines += ["", "## Growth: a Llama-shaped decoder of width 4096 on the `meta` device", "", *_scale_rows(scale)]
+        lines += [
+            "",
+            "## Growth: a Llama-shaped decoder of width 4096 on the `meta` device",
+            "",
+            *_scale_rows(scale),
+        ]
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".new")
     unfinished.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -65,7 +90,8 @@ def _heading() -> list[str]:
     return [
         "    python -m benchmarks coverage",
         "",
-        f"{today}; {versions}; Python {platform.python_version()}; {platform.machine()}, {os.cpu_count()} cores; seed {SEED} throughout.",
+        f"{today}; {versions}; Python {platform.python_version()}; {platform.machine()}, {os.cpu_count()} "
+        f"cores; seed {SEED} throughout.",
     ]
 
 
@@ -78,14 +104,26 @@ def _version(package: str) -> str:
 
 def _summary(models: list[Measured]) -> list[str]:
     lines = _header(
-        "suite", "models", "nothing wrong", "exact", "cut", "cost exact", "train", "disk", "Torch-Pruning usable / exact", "only_train_once"
+        "suite",
+        "models",
+        "nothing wrong",
+        "exact",
+        "cut",
+        "cost exact",
+        "train",
+        "disk",
+        "Torch-Pruning usable / exact",
+        "only_train_once",
     )
     for suite in dict.fromkeys(m.subject.suite for m in models):
         of_suite = [m for m in models if m.subject.suite == suite]
         counts = [
-            sum(check(m) for m in of_suite) for check in (lambda m: not is_wrong(m), is_exact, is_cut, cost_is_exact, trains, survives_disk)
+            sum(check(m) for m in of_suite)
+            for check in (lambda m: not is_wrong(m), is_exact, is_cut, cost_is_exact, trains, survives_disk)
         ]
-        usable, exact = (sum(bool(m.parts.get("peer", {}).get(fact)) for m in of_suite) for fact in ("usable", "exact"))
+        usable, exact = (
+            sum(bool(m.parts.get("peer", {}).get(fact)) for m in of_suite) for fact in ("usable", "exact")
+        )
         cells = [suite, len(of_suite), *counts, f"{usable} / {exact}", _ELSEWHERE[suite]]
         lines.append(f"| {' | '.join(str(cell) for cell in cells)} |")
     return lines
@@ -93,7 +131,18 @@ def _summary(models: list[Measured]) -> list[str]:
 
 def _rows(models: list[Measured]) -> list[str]:
     lines = _header(
-        "model", "cut", "difference", "removed", "prunable", "cost", "train", "disk", "inspect s", "export s", *_PEER_COLUMNS, "remarks"
+        "model",
+        "cut",
+        "difference",
+        "removed",
+        "prunable",
+        "cost",
+        "train",
+        "disk",
+        "inspect s",
+        "export s",
+        *_PEER_COLUMNS,
+        "remarks",
     )
     for measured in models:
         ours, peer, turns = (measured.parts.get(part, {}) for part in ("ours", "peer", "turns"))
@@ -123,7 +172,11 @@ def _scale_rows(scale: list[Measured]) -> list[str]:
     for measured in scale:
         facts = measured.parts.get("scale", {})
         memory = f"{facts['peak_gb']:.2f}" if "peak_gb" in facts else "-"
-        cells = [measured.subject.source.partition(":")[2], facts.get("num_groups", "-"), facts.get("parameters", "-")]
+        cells = [
+            measured.subject.source.partition(":")[2],
+            facts.get("num_groups", "-"),
+            facts.get("parameters", "-"),
+        ]
         cells += [_seconds(facts.get("inspect_seconds")), memory, _clean(facts.get("failure") or "")]
         lines.append(f"| {' | '.join(str(cell) for cell in cells)} |")
     return lines
@@ -140,7 +193,9 @@ def _difference(ours: Facts) -> str:
 
 
 def _marks(ours: Facts) -> str:
-    return (" *c*" if ours.get("counted_on") == "cpu" else "") + (" *o*" if ours.get("cost_of_other_objects") else "")
+    return (" *c*" if ours.get("counted_on") == "cpu" else "") + (
+        " *o*" if ours.get("cost_of_other_objects") else ""
+    )
 
 
 def _remarks(measured: Measured) -> str:

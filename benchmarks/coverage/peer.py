@@ -51,8 +51,15 @@ def measure_peer(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             yield "cut", _measure_cut(source, whole, _last_layers)
         except OtherShape:
-            # Models that return their features have no classifier: leave out every layer that could write an output.
-            yield "cut", {"left_out": "every layer as wide as an output", **_measure_cut(source, whole, _layers_as_wide)}
+            # Models that return their features have no classifier: leave out every layer that could write an
+            # output.
+            yield (
+                "cut",
+                {
+                    "left_out": "every layer as wide as an output",
+                    **_measure_cut(source, whole, _layers_as_wide),
+                },
+            )
 
 
 class OtherShape(Exception):
@@ -68,7 +75,9 @@ class Whole:
     num_parameters: int
 
 
-def _measure_cut(source: str, whole: Whole, choose_ignored: Callable[[nn.Module, list[Tensor]], list[nn.Module]]) -> dict[str, Any]:
+def _measure_cut(
+    source: str, whole: Whole, choose_ignored: Callable[[nn.Module, list[Tensor]], list[nn.Module]]
+) -> dict[str, Any]:
     subject = load_subject(source)
     model, example = subject.model, subject.example
     dropped = _prune(model, _inputs(example), choose_ignored(model, whole.outputs))
@@ -77,7 +86,11 @@ def _measure_cut(source: str, whole: Whole, choose_ignored: Callable[[nn.Module,
         raise OtherShape("the output has another shape")
     macs, _ = count_macs(model, example)
     removed_parameters = 1 - _num_parameters(model) / whole.num_parameters
-    problem = "nearly nothing is cut" if removed_parameters < LEAST_PARAMETERS else take_training_step(model, example)
+    problem = (
+        "nearly nothing is cut"
+        if removed_parameters < LEAST_PARAMETERS
+        else take_training_step(model, example)
+    )
     difference = _difference_from_masked(source, dropped, after)
     return {
         "removed_share": 1 - macs / whole.macs if whole.macs else 0.0,
@@ -113,12 +126,17 @@ Dropped = dict[tuple[str, int], set[int]]
 
 def _layers_as_wide(model: nn.Module, outputs: list[Tensor]) -> list[nn.Module]:
     """The layers as wide as an output's channels, in the model's order."""
-    widths = {tensor.shape[1] if tensor.dim() >= 4 else tensor.shape[-1] for tensor in outputs if tensor.dim() >= 2}
+    widths = {
+        tensor.shape[1] if tensor.dim() >= 4 else tensor.shape[-1] for tensor in outputs if tensor.dim() >= 2
+    }
     return [module for module in model.modules() if _width(module) in widths]
 
 
 def _last_layers(model: nn.Module, outputs: list[Tensor]) -> list[nn.Module]:
-    """Of the layers as wide as an output's channels the last of each width: classifiers, which must keep their classes."""
+    """Of the layers as wide as an output's channels the last of each width.
+
+    Classifiers, which must keep their classes.
+    """
     return list({_width(module): module for module in _layers_as_wide(model, outputs)}.values())
 
 
@@ -146,9 +164,15 @@ def _prune(model: nn.Module, inputs: Example, ignored: list[nn.Module]) -> Dropp
         for dependency, indices in group:
             target = dependency.target.module
             is_parameter = isinstance(target, nn.Parameter)
-            if not graph.is_out_channel_pruning_fn(dependency.handler) or not (is_parameter or target in names):
+            if not graph.is_out_channel_pruning_fn(dependency.handler) or not (
+                is_parameter or target in names
+            ):
                 continue
-            key = (graph._param_to_name[target], dependency.target.pruning_dim) if is_parameter else (names[target], 0)
+            key = (
+                (graph._param_to_name[target], dependency.target.pruning_dim)
+                if is_parameter
+                else (names[target], 0)
+            )
             numbers = alive.setdefault(key, list(range(graph.get_out_channels(dependency.target))))
             gone = {numbers[index] for index in indices}
             dropped.setdefault(key, set()).update(gone)

@@ -1,4 +1,7 @@
-"""A run over many models: takes models and limits, gives the findings of each; what was measured before comes from disk."""
+"""A run over many models: takes models and limits, gives the findings of each.
+
+What was measured before comes from disk.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,15 @@ _MEASURED_BY = {
     "peer": ("calls", "counting", "peer", "subject", "training"),
     "scale": ("scale",),
 }
-_MEASURED_MODULES = {"channels.py", "plan.py", "execution.py", "cost.py", "surgery.py", "proof.py", "inspection.py"}
+_MEASURED_MODULES = {
+    "channels.py",
+    "plan.py",
+    "execution.py",
+    "cost.py",
+    "surgery.py",
+    "proof.py",
+    "inspection.py",
+}
 _MEASURED_PACKAGES = {"tracing", "artifact", "zoo"}
 
 
@@ -35,7 +46,9 @@ class Measured:
     parts: dict[str, Facts]
 
 
-def measure_all(subjects: Sequence[Subject], limits: Limits, *, workers: int, accept_old: bool, only: Sequence[str] = ()) -> list[Measured]:
+def measure_all(
+    subjects: Sequence[Subject], limits: Limits, *, workers: int, accept_old: bool, only: Sequence[str] = ()
+) -> list[Measured]:
     """The findings of every model, in the order given, with a line on stderr that says how far it is.
 
     Of parts that are not in `only`, if it names any, what is on disk is used and nothing is measured.
@@ -56,11 +69,17 @@ def parts_of(subject: Subject) -> tuple[str, ...]:
     return ("scale",) if subject.suite == "scale" else ("ours", "turns", "peer")
 
 
-def _measure(subject: Subject, limits: Limits, accept_old: bool, only: Sequence[str]) -> tuple[Measured, bool]:
+def _measure(
+    subject: Subject, limits: Limits, accept_old: bool, only: Sequence[str]
+) -> tuple[Measured, bool]:
     path = CACHE / subject.suite / f"{subject.source.partition(':')[2]}.json"
     known: dict[str, Facts] = json.loads(path.read_text()) if path.exists() else {}
     wanted = {part: _fingerprint(part) for part in parts_of(subject)}
-    valid = {part: known[part] for part in wanted if part in known and _may_be_used(known[part], wanted[part], limits, accept_old)}
+    valid = {
+        part: known[part]
+        for part in wanted
+        if part in known and _may_be_used(known[part], wanted[part], limits, accept_old)
+    }
     missing = [part for part in wanted if part not in valid and (not only or part in only)]
     for part, facts in measure_parts(subject.source, missing, limits).items():
         valid[part] = {"of_code": wanted[part], "limit_seconds": limits.seconds, **facts}
@@ -74,7 +93,9 @@ def _measure(subject: Subject, limits: Limits, accept_old: bool, only: Sequence[
 
 def _may_be_used(facts: Facts, code: str, limits: Limits, accept_old: bool) -> bool:
     """Whether what is on disk answers for this run; what ran out of time is tried again with more of it."""
-    ran_out = str(facts.get("failure")).startswith(TIME_LIMIT) and facts.get("limit_seconds", 0) < limits.seconds
+    ran_out = (
+        str(facts.get("failure")).startswith(TIME_LIMIT) and facts.get("limit_seconds", 0) < limits.seconds
+    )
     return (accept_old or facts["of_code"] == code) and not ran_out
 
 
@@ -101,7 +122,12 @@ class _Progress:
         self.measured_now += not was_cached
         seconds = time.monotonic() - self.started
         left = seconds / max(self.measured_now, 1) * (self.total - self.done)
-        remark = "; ".join(f"{part}: {facts['failure']}" for part, facts in measured.parts.items() if facts.get("failure"))
+        remark = "; ".join(
+            f"{part}: {facts['failure']}" for part, facts in measured.parts.items() if facts.get("failure")
+        )
         how = "cached" if was_cached else "done"
-        line = f"[{self.done}/{self.total}] {measured.subject.source} {how}, {seconds / 60:.0f} min gone, about {left / 60:.0f} min left"
+        line = (
+            f"[{self.done}/{self.total}] {measured.subject.source} {how}, {seconds / 60:.0f} min gone, about "
+            f"{left / 60:.0f} min left"
+        )
         print(f"{line}  {remark}"[:240], file=sys.stderr, flush=True)

@@ -1,4 +1,7 @@
-"""How inspection grows: takes `llama:LAYERS`, gives the seconds and the memory for a decoder of width 4096 without weights."""
+"""How inspection grows.
+
+Takes `llama:LAYERS`, gives the seconds and the memory for a decoder of width 4096 without weights.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +37,12 @@ def build_llama(num_layers: int) -> tuple[nn.Module, dict[str, Tensor]]:
     )
     with torch.device("meta"):
         model = transformers.LlamaForCausalLM(config).eval()
-        # Without a mask of its own transformers looks into the token positions, which have no values on this device.
-        example = {"input_ids": torch.zeros(1, _TOKENS, dtype=torch.long), "attention_mask": torch.zeros(1, 1, _TOKENS, _TOKENS)}
+        # Without a mask of its own transformers looks into the token positions, which have no values on this
+        # device.
+        example = {
+            "input_ids": torch.zeros(1, _TOKENS, dtype=torch.long),
+            "attention_mask": torch.zeros(1, 1, _TOKENS, _TOKENS),
+        }
     return model, example
 
 

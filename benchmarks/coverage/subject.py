@@ -1,4 +1,6 @@
-"""The model under test: takes a source such as `timm:resnet18`, gives it with weights in which nothing can hide.
+"""The model under test.
+
+Takes a source such as `timm:resnet18`, gives it with weights in which nothing can hide.
 
 Fresh models have zero biases, gains of 1e-6 and deviations of 0.02, behind which a wrong cut looks right.
 """
@@ -49,4 +51,9 @@ def redraw_weights(model: nn.Module) -> None:
 
 
 def _uniform(like: torch.Tensor, low: float, high: float, generator: torch.Generator) -> torch.Tensor:
-    return torch.rand(like.shape, generator=generator, dtype=torch.float32).mul_(high - low).add_(low).to(like.dtype)
+    return (
+        torch.rand(like.shape, generator=generator, dtype=torch.float32)
+        .mul_(high - low)
+        .add_(low)
+        .to(like.dtype)
+    )

@@ -1,4 +1,7 @@
-"""The models to measure: takes the name of a suite, gives its models; which timm model is smallest is remembered on disk."""
+"""The models to measure: takes the name of a suite, gives its models.
+
+Which timm model is smallest is remembered on disk.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +97,10 @@ SUITES: dict[str, Callable[[], list[Subject]]] = {
 
 
 def smallest_of_families() -> dict[str, str]:
-    """For each family of timm its smallest model, if that has fewer than 60 million parameters; `test_` models are no variants."""
+    """For each family of timm its smallest model, if that has fewer than 60 million parameters.
+
+    `test_` models are no variants.
+    """
     path = CACHE / f"timm-{timm.__version__}.json"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +116,11 @@ def _sizes(names: list[str]) -> dict[str, int]:
     for name in names:
         if name.startswith("test_"):
             continue
-        print(f"\rcounting parameters of timm's models, once: {name:<60}", end="", file=sys.stderr, flush=True)
+        print(
+            f"\rcounting parameters of timm's models, once: {name:<60}", end="", file=sys.stderr, flush=True
+        )
         with torch.device("meta"):
-            sizes[name] = sum(parameter.numel() for parameter in timm.create_model(name, pretrained=False).parameters())
+            sizes[name] = sum(
+                parameter.numel() for parameter in timm.create_model(name, pretrained=False).parameters()
+            )
     return sizes

@@ -1,4 +1,7 @@
-"""One training step on any model: takes a model and an example, gives what is wrong with the step, if anything is."""
+"""One training step on any model.
+
+Takes a model and an example, gives what is wrong with the step, if anything is.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,9 @@ def take_training_step(model: nn.Module, example: Example) -> str | None:
 
 def sum_of_squares(outputs: Any) -> Tensor:
     """A loss for any outputs: the mean square of each floating one, added up."""
-    squares = [tensor.square().mean() for tensor in flatten(outputs) if tensor.is_floating_point() and tensor.numel()]
+    squares = [
+        tensor.square().mean() for tensor in flatten(outputs) if tensor.is_floating_point() and tensor.numel()
+    ]
     return torch.stack([square.float() for square in squares]).sum()
 
 

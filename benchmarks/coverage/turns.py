@@ -1,7 +1,9 @@
-"""How long inspection takes beside what it is held against: takes a source, gives the seconds of all three, measured in turns.
+"""How long inspection takes beside what it is held against.
 
-One process runs `trainonce.inspect`, `torch.export` and the graph of Torch-Pruning one right after the other, on the same
-model, so that a busy machine slows down all three alike.
+Takes a source, gives the seconds of all three, measured in turns.
+
+One process runs `trainonce.inspect`, `torch.export` and the graph of Torch-Pruning one right after the other,
+on the same model, so that a busy machine slows down all three alike.
 """
 
 from __future__ import annotations
@@ -39,7 +41,14 @@ def measure_turns(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 warnings.simplefilter("ignore")
                 measure(subject.model, subject.example)
         except Exception as error:
-            yield name, {f"{name}_problem": f"{type(error).__name__}: {' '.join(str(error).split())}"[:_LONGEST_REASON]}
+            yield (
+                name,
+                {
+                    f"{name}_problem": f"{type(error).__name__}: {' '.join(str(error).split())}"[
+                        :_LONGEST_REASON
+                    ]
+                },
+            )
         else:
             yield name, {f"{name}_seconds": time.perf_counter() - started}
 
@@ -56,7 +65,13 @@ def _export(model: nn.Module, example: Example) -> None:
 
 
 def _build_graph(model: nn.Module, example: Example) -> None:
-    torch_pruning.DependencyGraph().build_dependency(model, (example,) if isinstance(example, Tensor) else example)
+    torch_pruning.DependencyGraph().build_dependency(
+        model, (example,) if isinstance(example, Tensor) else example
+    )
 
 
-_TURNS: dict[str, Callable[[nn.Module, Example], None]] = {"inspect": _inspect, "export": _export, "graph": _build_graph}
+_TURNS: dict[str, Callable[[nn.Module, Example], None]] = {
+    "inspect": _inspect,
+    "export": _export,
+    "graph": _build_graph,
+}

@@ -13,7 +13,10 @@ LEAST_OF_PEER = 0.95
 
 
 def is_exact(measured: Measured) -> bool:
-    """Whether the cut model equals the silenced one, as closely as its precision allows; no outputs at all prove nothing."""
+    """Whether the cut model equals the silenced one, as closely as its precision allows.
+
+    No outputs at all prove nothing.
+    """
     ours = measured.parts.get("ours", {})
     return bool(ours.get("num_compared")) and ours["difference"] <= LARGEST_DIFFERENCES[ours["precision"]]
 
@@ -32,7 +35,10 @@ def cost_is_exact(measured: Measured) -> bool:
 def survives_disk(measured: Measured) -> bool:
     """Whether save and load give the same bits back, on a model that runs as before."""
     ours = measured.parts.get("ours", {})
-    return bool(ours.get("state_survives")) and ours.get("difference_after_loading", 1) <= LARGEST_DIFFERENCES["float32"]
+    return (
+        bool(ours.get("state_survives"))
+        and ours.get("difference_after_loading", 1) <= LARGEST_DIFFERENCES["float32"]
+    )
 
 
 def trains(measured: Measured) -> bool:

@@ -1,4 +1,7 @@
-"""One of the processes: `python -m benchmarks.ddp.child OPTIONS_AS_JSON` under torchrun's environment; prints its turns as JSON."""
+"""One of the processes: `python -m benchmarks.ddp.child OPTIONS_AS_JSON` under torchrun's environment.
+
+Prints its turns as JSON.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +43,20 @@ def main() -> None:
         return pruners[-1]
 
     trainer.attach = attach_and_note
-    settings = Settings(keep_flops=KEEP_FLOPS, epochs=EPOCHS, batch_size=options["batch_size"], device="cpu", warmup_epochs=0.2)
+    settings = Settings(
+        keep_flops=KEEP_FLOPS,
+        epochs=EPOCHS,
+        batch_size=options["batch_size"],
+        device="cpu",
+        warmup_epochs=0.2,
+    )
     stored = noise_batches(STORED_BATCHES, options["batch_size"], image_size=options["image_size"])
     images, labels = (torch.cat([batch[part] for batch in stored]).contiguous() for part in range(2))
     model = build_resnet(options["depth"], seed=0)
     num_samples = options["batch_size"] * (options["steps"] // EPOCHS)
-    samples = TurnSamples(images, labels, num_samples, PlainDDP(copy.deepcopy(model), settings), lambda: pruners[-1])
+    samples = TurnSamples(
+        images, labels, num_samples, PlainDDP(copy.deepcopy(model), settings), lambda: pruners[-1]
+    )
     fit(model, (samples, (images[:16], labels[:16])), settings=settings)
     print(json.dumps([asdict(turn) for turn in samples.turns]))
 

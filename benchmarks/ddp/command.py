@@ -1,4 +1,7 @@
-"""`python -m benchmarks ddp`: `fit` and plain DDP in turns, in two processes; writes `benchmarks/results/ddp.md`."""
+"""`python -m benchmarks ddp`: `fit` and plain DDP in turns, in two processes.
+
+Writes `benchmarks/results/ddp.md`.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +45,12 @@ wait for each other, so anything else that the machine does hits wall times twic
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be asked for."""
     parser.add_argument("--depth", type=int, default=56, help="of the ResNet (default: 56)")
-    parser.add_argument("--steps", type=int, default=240, metavar="N", help="length of each run (default: 240)")
-    parser.add_argument("--batch-size", type=int, default=128, metavar="N", help="over both processes (default: 128)")
+    parser.add_argument(
+        "--steps", type=int, default=240, metavar="N", help="length of each run (default: 240)"
+    )
+    parser.add_argument(
+        "--batch-size", type=int, default=128, metavar="N", help="over both processes (default: 128)"
+    )
     parser.add_argument("--image-size", type=int, default=32, metavar="N")
     parser.add_argument("--out", type=Path, default=RESULTS / "ddp.md", metavar="FILE")
 
@@ -57,7 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
             bar.say(words)
             found[words] = slower_of(run_processes(arguments, threads=threads, shrink=shrink))[WARM_UP_STEPS:]
             bar.advance()
-    ratios = {f"{what}, {words}": ratio for words, turns in found.items() for what, ratio in compare(turns).items()}
+    ratios = {
+        f"{what}, {words}": ratio for words, turns in found.items() for what, ratio in compare(turns).items()
+    }
     write_sheet(arguments.out, _sheet(arguments, threads, found, ratios))
     return 0 if all(ratio <= BAR for ratio in ratios.values()) else 1
 
@@ -67,15 +76,27 @@ def run_processes(arguments: argparse.Namespace, *, threads: int, shrink: bool) 
     names = ("depth", "steps", "batch_size", "image_size")
     options = {name: getattr(arguments, name) for name in names} | {"threads": threads, "shrink": shrink}
     command = [sys.executable, "-m", "benchmarks.ddp.child", json.dumps(options)]
-    shared = os.environ | {"OMP_NUM_THREADS": str(threads), "WORLD_SIZE": str(NUM_PROCESSES), "MASTER_ADDR": "127.0.0.1"}
+    shared = os.environ | {
+        "OMP_NUM_THREADS": str(threads),
+        "WORLD_SIZE": str(NUM_PROCESSES),
+        "MASTER_ADDR": "127.0.0.1",
+    }
     shared |= {"MASTER_PORT": str(_free_port())}
     children = [
-        subprocess.Popen(command, cwd=ROOT, env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         for rank in range(NUM_PROCESSES)
     ]
     outputs = [child.communicate()[0] for child in children]
     if any(child.returncode for child in children):
-        raise RuntimeError(f"a process ended with {[child.returncode for child in children]}; its own words are above.")
+        raise RuntimeError(
+            f"a process ended with {[child.returncode for child in children]}; its own words are above."
+        )
     return [[Turn(**turn) for turn in json.loads(output.splitlines()[-1])] for output in outputs]
 
 
@@ -84,7 +105,9 @@ def slower_of(processes: Sequence[Sequence[Turn]]) -> list[Turn]:
     merged = []
     for turns in zip(*processes, strict=True):
         first = turns[0]
-        assert all((turn.phase, turn.is_update) == (first.phase, first.is_update) for turn in turns), "the processes differ"
+        assert all((turn.phase, turn.is_update) == (first.phase, first.is_update) for turn in turns), (
+            "the processes differ"
+        )
         longest = [max(getattr(turn, name) for turn in turns) for name in ("plain", "ours")]
         summed = [sum(getattr(turn, name) for turn in turns) for name in ("plain_cpu", "ours_cpu")]
         merged.append(Turn(*longest, *summed, first.phase, first.is_update, first.is_cut))
@@ -99,8 +122,12 @@ def compare(turns: Sequence[Turn]) -> dict[str, float]:
     return {
         "time, sum of all steps": sum(turn.ours for turn in turns) / sum(turn.plain for turn in turns),
         "time, medians": ours / plain,
-        f"time, medians, one controller update in {LONG_RUN_EVERY} steps": (ours - _update_seconds_beyond(turns)) / plain,
-        "CPU seconds of both processes, sum of all steps": sum(turn.ours_cpu for turn in turns) / sum(turn.plain_cpu for turn in turns),
+        f"time, medians, one controller update in {LONG_RUN_EVERY} steps": (
+            ours - _update_seconds_beyond(turns)
+        )
+        / plain,
+        "CPU seconds of both processes, sum of all steps": sum(turn.ours_cpu for turn in turns)
+        / sum(turn.plain_cpu for turn in turns),
     }
 
 
@@ -124,11 +151,15 @@ def _update_seconds_beyond_in(searching: Sequence[Turn]) -> float:
         return 0.0
     plain = median(turn.plain for turn in updates)
     # Beside the plain steps of their own moments: the machine may have been slower then.
-    extra = median(turn.ours for turn in updates) / plain - median(turn.ours for turn in others) / median(turn.plain for turn in others)
+    extra = median(turn.ours for turn in updates) / plain - median(turn.ours for turn in others) / median(
+        turn.plain for turn in others
+    )
     return max(0.0, len(updates) - len(searching) / LONG_RUN_EVERY) * extra * plain
 
 
-def _sheet(args: argparse.Namespace, threads: int, found: dict[str, list[Turn]], ratios: dict[str, float]) -> list[str]:
+def _sheet(
+    args: argparse.Namespace, threads: int, found: dict[str, list[Turn]], ratios: dict[str, float]
+) -> list[str]:
     words = _INTRODUCTION.format(
         depth=args.depth,
         size=args.image_size,
@@ -147,7 +178,9 @@ def _sheet(args: argparse.Namespace, threads: int, found: dict[str, list[Turn]],
             of_kind = [turn for turn, its_kind in zip(turns, kinds, strict=True) if its_kind == kind]
             plain, ours = median(turn.plain for turn in of_kind), median(turn.ours for turn in of_kind)
             what = f"{kind[0]}, controller learns" if kind[1] else kind[0]
-            rows.append((name, what, len(of_kind), f"{1000 * plain:.1f}", f"{1000 * ours:.1f}", f"{ours / plain:.2f}"))
+            rows.append(
+                (name, what, len(of_kind), f"{1000 * plain:.1f}", f"{1000 * ours:.1f}", f"{ours / plain:.2f}")
+            )
     return [
         "# A step of `fit` in two processes, beside plain DistributedDataParallel",
         "",

@@ -1,6 +1,9 @@
-"""Two loops in turns: takes what `fit` asks its data for as the signal, and trains a plain DDP model between the steps of `fit`.
+"""Two loops in turns.
 
-`fit` itself is not touched: a step of ours is the time from handing out a batch to being asked for the next one.
+Takes what `fit` asks its data for as the signal, and trains a plain DDP model between the steps of `fit`.
+
+`fit` itself is not touched: a step of ours is the time from handing out a batch to being asked for the next
+one.
 """
 
 from __future__ import annotations
@@ -59,7 +62,10 @@ class PlainDDP:
 
 @dataclass(slots=True)
 class TurnSamples:
-    """Training data of `fit`: `num_samples` numbers over a few stored images; a plain step runs beside each step of `fit`."""
+    """Training data of `fit`: `num_samples` numbers over a few stored images.
+
+    A plain step runs beside each step of `fit`.
+    """
 
     images: Tensor
     labels: Tensor
@@ -74,7 +80,8 @@ class TurnSamples:
 
     def batches(self, draws: Iterable[tuple[Tensor, int]]) -> Iterator[Batch]:
         if isinstance(draws, list):
-            # The controller asks for one batch at a time, in a list; training asks for an epoch, in a generator.
+            # The controller asks for one batch at a time, in a list; training asks for an epoch, in a
+            # generator.
             self.num_updates += 1
             yield from (self._batch(samples) for samples, _ in draws)
             return

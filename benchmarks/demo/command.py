@@ -1,4 +1,7 @@
-"""`python -m benchmarks demo`: runs `make demo` and exports its small model; writes `benchmarks/results/demo.md`."""
+"""`python -m benchmarks demo`: runs `make demo` and exports its small model.
+
+Writes `benchmarks/results/demo.md`.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
             _INTRODUCTION,
             *bar_table(bars),
             "",
-            f"CPU seconds: {cpu_seconds:.0f}; on idle cores the command takes a little more than half of them.",
+            f"CPU seconds: {cpu_seconds:.0f}; on idle cores the command takes a little more than half of "
+            "them.",
         ],
     )
     return 0 if all(is_met for *_, is_met in bars) else 1
@@ -68,23 +72,50 @@ def judge(report: Mapping[str, Any], *, seconds: float, onnx: str) -> list[tuple
     num_onnx = int(found[1]) if found else 0
     return [
         ("seconds", f"<= {LONGEST_SECONDS}", f"{seconds:.0f}", seconds <= LONGEST_SECONDS),
-        ("FLOPs of the small model, of the whole one's", f"<= {KEEP_FLOPS}", f"{share:.4f}", share <= KEEP_FLOPS),
+        (
+            "FLOPs of the small model, of the whole one's",
+            f"<= {KEEP_FLOPS}",
+            f"{share:.4f}",
+            share <= KEEP_FLOPS,
+        ),
         (
             "accuracy of the small model and of the whole one",
             f"at most {MOST_POINTS_LOST:g} point lower",
             f"{small:.2f} % and {whole:.2f} %",
             small >= whole - MOST_POINTS_LOST,
         ),
-        ("predictions that are the same across the cut", "all", f"{num_same} of {num_samples}", num_same == num_samples),
-        ("classes on which ONNX Runtime agrees", "all", f"{num_onnx} of {num_samples}", num_onnx == num_samples),
+        (
+            "predictions that are the same across the cut",
+            "all",
+            f"{num_same} of {num_samples}",
+            num_same == num_samples,
+        ),
+        (
+            "classes on which ONNX Runtime agrees",
+            "all",
+            f"{num_onnx} of {num_samples}",
+            num_onnx == num_samples,
+        ),
     ]
 
 
 def _export() -> str:
     """What the command says that writes the small model as ONNX and compares it."""
     with tempfile.TemporaryDirectory() as folder:
-        words = [sys.executable, "-m", "trainonce", "export", "runs/demo", "--format", "onnx", "--out", f"{folder}/model.onnx"]
-        return subprocess.run(words, cwd=ROOT, env=_of_this_checkout(), capture_output=True, text=True, check=False).stdout
+        words = [
+            sys.executable,
+            "-m",
+            "trainonce",
+            "export",
+            "runs/demo",
+            "--format",
+            "onnx",
+            "--out",
+            f"{folder}/model.onnx",
+        ]
+        return subprocess.run(
+            words, cwd=ROOT, env=_of_this_checkout(), capture_output=True, text=True, check=False
+        ).stdout
 
 
 def _of_this_checkout() -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""`python -m benchmarks growth`: models of growing size; writes `benchmarks/results/growth.md`, a figure and data beside it."""
+"""`python -m benchmarks growth`: models of growing size.
+
+Writes `benchmarks/results/growth.md`, a figure and data beside it.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +34,26 @@ Times are CPU seconds of all threads: on one thread and an idle machine those ar
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be asked for."""
-    parser.add_argument("--family", choices=FAMILIES, action="append", default=[], help="only this one; may be given again")
-    parser.add_argument("--members", type=int, metavar="N", help="only the smallest N of each family (default: all)")
-    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="inspections of each model (default: 3)")
-    parser.add_argument("--pulls", type=int, default=30, metavar="N", help="projections of each model (default: 30)")
+    parser.add_argument(
+        "--family", choices=FAMILIES, action="append", default=[], help="only this one; may be given again"
+    )
+    parser.add_argument(
+        "--members", type=int, metavar="N", help="only the smallest N of each family (default: all)"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=3, metavar="N", help="inspections of each model (default: 3)"
+    )
+    parser.add_argument(
+        "--pulls", type=int, default=30, metavar="N", help="projections of each model (default: 30)"
+    )
     parser.add_argument("--out", type=Path, default=RESULTS / "growth.md", metavar="FILE")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure from small to large and write the sheet."""
-    subjects = [subject for name in arguments.family or FAMILIES for subject in FAMILIES[name][: arguments.members]]
+    subjects = [
+        subject for name in arguments.family or FAMILIES for subject in FAMILIES[name][: arguments.members]
+    ]
     warm_up()
     found: list[Growth] = []
     with waiting(len(subjects), "growth") as bar:
@@ -50,7 +63,10 @@ def run(arguments: argparse.Namespace) -> int:
             bar.advance()
     folder = arguments.out.with_suffix("")
     _write_data(folder / "growth.csv", found)
-    panels = [Panel("parameters", f"{what}, CPU seconds", _lines(found, what), is_log=True) for what in ("inspect", "projection")]
+    panels = [
+        Panel("parameters", f"{what}, CPU seconds", _lines(found, what), is_log=True)
+        for what in ("inspect", "projection")
+    ]
     write_png(folder / "growth.png", [panel for panel in panels if panel.lines], title="Time by size")
     write_sheet(
         arguments.out,
@@ -61,7 +77,16 @@ def run(arguments: argparse.Namespace) -> int:
             "",
             _INTRODUCTION.format(repeats=arguments.repeats, pulls=arguments.pulls),
             *table(
-                ("model", "parameters", "groups", "units", "inspect, s", "projection, ms", "optimizer, ms", "of optimizer"),
+                (
+                    "model",
+                    "parameters",
+                    "groups",
+                    "units",
+                    "inspect, s",
+                    "projection, ms",
+                    "optimizer, ms",
+                    "of optimizer",
+                ),
                 map(_cells, found),
             ),
             "",
@@ -74,10 +99,21 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _cells(found: Growth) -> tuple[object, ...]:
-    sizes = (found.subject.name, f"{found.num_parameters:,}", found.num_groups, found.num_units, f"{found.inspect:.2f}")
+    sizes = (
+        found.subject.name,
+        f"{found.num_parameters:,}",
+        found.num_groups,
+        found.num_units,
+        f"{found.inspect:.2f}",
+    )
     if found.projection is None or found.optimizer is None:
         return (*sizes, "-", "-", "-")
-    return (*sizes, f"{1000 * found.projection:.2f}", f"{1000 * found.optimizer:.2f}", f"{found.projection / found.optimizer:.2f}")
+    return (
+        *sizes,
+        f"{1000 * found.projection:.2f}",
+        f"{1000 * found.optimizer:.2f}",
+        f"{found.projection / found.optimizer:.2f}",
+    )
 
 
 def _lines(found: Sequence[Growth], what: str) -> dict[str, list[list[tuple[float, float]]]]:
@@ -104,9 +140,22 @@ def _slope(points: Sequence[tuple[float, float]]) -> str:
 def _write_data(path: Path, found: Sequence[Growth]) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("family", "model", "parameters", "groups", "units", "inspect_seconds", "projection_seconds", "optimizer_seconds"))
+    writer.writerow(
+        (
+            "family",
+            "model",
+            "parameters",
+            "groups",
+            "units",
+            "inspect_seconds",
+            "projection_seconds",
+            "optimizer_seconds",
+        )
+    )
     for one in found:
         sizes = (one.num_parameters, one.num_groups, one.num_units)
-        writer.writerow((one.subject.family, one.subject.name, *sizes, one.inspect, one.projection, one.optimizer))
+        writer.writerow(
+            (one.subject.family, one.subject.name, *sizes, one.inspect, one.projection, one.optimizer)
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text.getvalue(), encoding="utf-8")

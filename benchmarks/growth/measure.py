@@ -1,4 +1,7 @@
-"""CPU seconds of one inspection and of one projection: takes a model, gives medians; without weights there is no projection."""
+"""CPU seconds of one inspection and of one projection: takes a model, gives medians.
+
+Without weights there is no projection.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,9 @@ def measure_growth(subject: Subject, *, num_repeats: int, num_pulls: int) -> Gro
     projection = optimizer = None
     if not any(parameter.is_meta for parameter in model.parameters()):
         projection, optimizer = _measure_pull(model, units, num_pulls)
-    return Growth(subject, partition.num_parameters, len(partition.groups), len(units), inspect, projection, optimizer)
+    return Growth(
+        subject, partition.num_parameters, len(partition.groups), len(units), inspect, projection, optimizer
+    )
 
 
 def _measure_pull(model: nn.Module, units: Units, num_pulls: int) -> tuple[float, float]:

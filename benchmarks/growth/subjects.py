@@ -1,4 +1,7 @@
-"""Models of growing size: takes the name of a family, gives its members from small to large, each built when it is asked for."""
+"""Models of growing size.
+
+Takes the name of a family, gives its members from small to large, each built when it is asked for.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +29,26 @@ class Subject:
 
 
 def _resnet(depth: int) -> Subject:
-    return Subject("ResNet", f"ResNet-{depth}", lambda: (build_resnet(depth, seed=0), torch.randn(1, 3, 32, 32)))
+    return Subject(
+        "ResNet", f"ResNet-{depth}", lambda: (build_resnet(depth, seed=0), torch.randn(1, 3, 32, 32))
+    )
 
 
 def _vit(name: str, *, width: int, num_heads: int, num_layers: int = 12, image_size: int = 224) -> Subject:
     def build() -> tuple[nn.Module, Example]:
         torch.manual_seed(0)
-        model = VisionTransformer(image_size, PATCH, num_layers, num_heads, hidden_dim=width, mlp_dim=4 * width)
+        model = VisionTransformer(
+            image_size, PATCH, num_layers, num_heads, hidden_dim=width, mlp_dim=4 * width
+        )
         return model, torch.randn(1, 3, image_size, image_size)
 
     return Subject("ViT", f"ViT-{name}/{PATCH}", build)
 
 
 def _llama(num_layers: int) -> Subject:
-    return Subject("Llama-shaped, on meta", f"width 4096, {num_layers} layers", lambda: build_llama(num_layers))
+    return Subject(
+        "Llama-shaped, on meta", f"width 4096, {num_layers} layers", lambda: build_llama(num_layers)
+    )
 
 
 FAMILIES = {

@@ -1,4 +1,7 @@
-"""`python -m benchmarks kills`: one run of `trainonce train`, killed again and again; writes `benchmarks/results/kills.md`."""
+"""`python -m benchmarks kills`: one run of `trainonce train`, killed again and again.
+
+Writes `benchmarks/results/kills.md`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,17 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.kills.killing import ARTEFACT, Command, Found, kill_after, leftovers, look_at, newest_step, run_to_end, same_files
+from benchmarks.kills.killing import (
+    ARTEFACT,
+    Command,
+    Found,
+    kill_after,
+    leftovers,
+    look_at,
+    newest_step,
+    run_to_end,
+    same_files,
+)
 from benchmarks.sheet import RESULTS, bar_table, heading, table, write_sheet, yes
 from benchmarks.waiting import waiting
 
@@ -31,7 +44,13 @@ moment of the time that a step with its save takes, after random steps of the wh
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be asked for."""
-    parser.add_argument("--kills", type=int, default=20, metavar="N", help="how often the run is killed, at least 2 (default: 20)")
+    parser.add_argument(
+        "--kills",
+        type=int,
+        default=20,
+        metavar="N",
+        help="how often the run is killed, at least 2 (default: 20)",
+    )
     parser.add_argument("--epochs", type=int, default=4, metavar="N", help="length of the run (default: 4)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS / "kills.md", metavar="FILE")
@@ -46,9 +65,19 @@ def run(arguments: argparse.Namespace) -> int:
         seconds_to_start, seconds_per_step, seconds_to_finish = _measure_whole(command, whole)
         schedule = json.loads((whole / "report.json").read_text())["schedule"]
         bar.advance()
-        for step in [-1, *_choose_steps(chance, arguments.kills - 2, schedule["total_steps"]), schedule["total_steps"]]:
+        for step in [
+            -1,
+            *_choose_steps(chance, arguments.kills - 2, schedule["total_steps"]),
+            schedule["total_steps"],
+        ]:
             bar.say(f"kill after step {step}" if step >= 0 else "kill before the first step")
-            longest = seconds_to_start if step < 0 else seconds_to_finish if step == schedule["total_steps"] else seconds_per_step
+            longest = (
+                seconds_to_start
+                if step < 0
+                else seconds_to_finish
+                if step == schedule["total_steps"]
+                else seconds_per_step
+            )
             if kill_after(command.start(killed), killed, step, delay=longest * chance.random()):
                 kills.append(look_at(killed))
             bar.advance()
@@ -63,21 +92,29 @@ def run(arguments: argparse.Namespace) -> int:
         [
             "# A run killed again and again",
             "",
-            *heading(seeds=f"seed {arguments.seed} for the run and for the kills", packages=("torch", "trainonce")),
+            *heading(
+                seeds=f"seed {arguments.seed} for the run and for the kills", packages=("torch", "trainonce")
+            ),
             "",
             _INTRODUCTION.format(words=" ".join(command.words("FOLDER")), phases=_spoken(schedule)),
             *bar_table(bars),
             "",
             "## Kills",
             "",
-            *table(("kill", "newest checkpoint", "during a save", "unreadable"), [_cells(*item) for item in enumerate(kills, start=1)]),
+            *table(
+                ("kill", "newest checkpoint", "during a save", "unreadable"),
+                [_cells(*item) for item in enumerate(kills, start=1)],
+            ),
         ],
     )
     return 0 if all(is_met for *_, is_met in bars) else 1
 
 
 def _measure_whole(command: Command, out: Path) -> tuple[float, float, float]:
-    """Let a run finish; seconds to its first checkpoint, seconds per step, and seconds after its last step."""
+    """Let a run finish.
+
+    Seconds to its first checkpoint, seconds per step, and seconds after its last step.
+    """
     times, steps = [time.monotonic()], [0]
     process = command.start(out)
     while process.poll() is None:
@@ -97,9 +134,18 @@ def _choose_steps(chance: random.Random, number: int, total_steps: int) -> list[
 
 
 def _bars(
-    wanted: int, kills: Sequence[Found], *, same: list[str], same_records: bool, left: list[str], has_all: bool
+    wanted: int,
+    kills: Sequence[Found],
+    *,
+    same: list[str],
+    same_records: bool,
+    left: list[str],
+    has_all: bool,
 ) -> list[tuple[str, str, str, bool]]:
-    num_unreadable, num_saving = sum(len(kill.unreadable) for kill in kills), sum(kill.was_saving for kill in kills)
+    num_unreadable, num_saving = (
+        sum(len(kill.unreadable) for kill in kills),
+        sum(kill.was_saving for kill in kills),
+    )
     num_survived = len(kills) if len(same) == len(ARTEFACT) else 0
     return [
         (
@@ -109,7 +155,12 @@ def _bars(
             num_survived == wanted and num_saving >= 1,
         ),
         ("whole checkpoints that can't be read after a kill", "0", str(num_unreadable), num_unreadable == 0),
-        ("files of the small model equal to the bit", ", ".join(ARTEFACT), ", ".join(same) or "none", len(same) == len(ARTEFACT)),
+        (
+            "files of the small model equal to the bit",
+            ", ".join(ARTEFACT),
+            ", ".join(same) or "none",
+            len(same) == len(ARTEFACT),
+        ),
         ("records of all epochs equal, but for the seconds", "yes", yes(same_records), same_records),
         ("half-written files left at the end", "none", ", ".join(left) or "none", not left),
         ("report, page and model card are there", "yes", yes(has_all), has_all),
@@ -125,8 +176,16 @@ def _spoken(schedule: dict[str, object]) -> str:
     phases = schedule["phases"]
     assert isinstance(phases, dict)
     begun = {name: step for name, step in phases.items() if step is not None}
-    return ", ".join(f"{name} from step {step}" for name, step in begun.items()) + f", end at step {schedule['total_steps']}"
+    return (
+        ", ".join(f"{name} from step {step}" for name, step in begun.items())
+        + f", end at step {schedule['total_steps']}"
+    )
 
 
 def _cells(number: int, kill: Found) -> tuple[object, ...]:
-    return number, "none" if kill.step is None else f"step {kill.step}", "yes" if kill.was_saving else "no", len(kill.unreadable)
+    return (
+        number,
+        "none" if kill.step is None else f"step {kill.step}",
+        "yes" if kill.was_saving else "no",
+        len(kill.unreadable),
+    )

@@ -1,4 +1,7 @@
-"""Kill a run of the command line and look at what is left: takes a folder and a moment, gives what a resume will find there."""
+"""Kill a run of the command line and look at what is left.
+
+Takes a folder and a moment, gives what a resume will find there.
+"""
 
 from __future__ import annotations
 
@@ -57,9 +60,16 @@ class Found:
 
 
 def kill_after(process: subprocess.Popen[bytes], out: Path, step: int, *, delay: float) -> bool:
-    """SIGKILL so many seconds after a step was saved (-1: after the start); False if the process had ended by itself."""
+    """SIGKILL so many seconds after a step was saved (-1: after the start).
+
+    False if the process had ended by itself.
+    """
     before = newest_step(out)
-    while process.poll() is None and step >= 0 and (newest_step(out) == before or (newest_step(out) or 0) < step):
+    while (
+        process.poll() is None
+        and step >= 0
+        and (newest_step(out) == before or (newest_step(out) or 0) < step)
+    ):
         time.sleep(_SECONDS_BETWEEN_LOOKS)
     time.sleep(delay)
     is_alive = process.poll() is None
@@ -99,11 +109,18 @@ def _checkpoints(out: Path) -> list[Path]:
 
 
 def leftovers(out: Path) -> list[str]:
-    """Hidden files and folders, which only a process that writes may have; the lock is an empty file that stays."""
+    """Hidden files and folders, which only a process that writes may have.
+
+    The lock is an empty file that stays.
+    """
     return sorted(str(path.relative_to(out)) for path in out.rglob(".*") if path.name != ".lock")
 
 
 def same_files(one: Path, other: Path) -> list[str]:
     """The files of the small model that two runs have bit for bit in common."""
     pairs = [(name, one / "small" / name, other / "small" / name) for name in ARTEFACT]
-    return [name for name, ours, theirs in pairs if ours.is_file() and theirs.is_file() and ours.read_bytes() == theirs.read_bytes()]
+    return [
+        name
+        for name, ours, theirs in pairs
+        if ours.is_file() and theirs.is_file() and ours.read_bytes() == theirs.read_bytes()
+    ]

@@ -1,4 +1,7 @@
-"""`python -m benchmarks loading`: training steps on real and on constant batches; writes `benchmarks/results/loading.md`."""
+"""`python -m benchmarks loading`: training steps on real and on constant batches.
+
+Writes `benchmarks/results/loading.md`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ turns; medians of CPU milliseconds per step of one process, which other work on 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be asked for."""
-    parser.add_argument("--turns", type=int, default=12, metavar="N", help="of each kind of batch (default: 12)")
+    parser.add_argument(
+        "--turns", type=int, default=12, metavar="N", help="of each kind of batch (default: 12)"
+    )
     parser.add_argument("--depth", type=int, metavar="N", help="only ResNets of this depth")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS / "loading.md", metavar="FILE")
@@ -39,7 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
     slowest = min((steps.speed for _, steps in found), default=0.0)
     is_met = slowest >= BAR
     rows = [
-        (f"ResNet-{subject.depth}", subject.image_size, subject.batch_size, f"{steps.constant_ms:.1f}", f"{steps.real_ms:.1f}",
+        (f"ResNet-{subject.depth}", subject.image_size, subject.batch_size, f"{steps.constant_ms:.1f}", (
+            f"{steps.real_ms:.1f}"
+        ),
          f"{steps.speed:.3f}")
         for subject, steps in found
     ]  # fmt: skip
@@ -51,7 +58,16 @@ def run(arguments: argparse.Namespace) -> int:
             *heading(seeds=f"seed {arguments.seed}", packages=("torch", "trainonce")),
             "",
             _INTRODUCTION.format(images=NUM_IMAGES, steps=STEPS_PER_TURN, turns=arguments.turns),
-            *bar_table([("speed with real data, of that with a constant batch, least of all", f">= {BAR}", f"{slowest:.3f}", is_met)]),
+            *bar_table(
+                [
+                    (
+                        "speed with real data, of that with a constant batch, least of all",
+                        f">= {BAR}",
+                        f"{slowest:.3f}",
+                        is_met,
+                    )
+                ]
+            ),
             "",
             "## Steps",
             "",

@@ -1,4 +1,7 @@
-"""Steps on real and on constant batches, in turns: takes a model's depth and a size of images, gives CPU milliseconds of both."""
+"""Steps on real and on constant batches, in turns.
+
+Takes a model's depth and a size of images, gives CPU milliseconds of both.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,10 @@ class Steps:
 
 
 def measure_steps(subject: Subject, *, num_turns: int, seed: int) -> Steps:
-    """Both kinds of steps by the trainer of `fit`, four at a time; CPU seconds, which other work on the machine disturbs least."""
+    """Both kinds of steps by the trainer of `fit`, four at a time.
+
+    CPU seconds, which other work on the machine disturbs least.
+    """
     torch.manual_seed(seed)
     trainer = _make_trainer(subject, seed)
     batches = _endless(trainer)
@@ -78,7 +84,9 @@ def _make_trainer(subject: Subject, seed: int) -> Trainer:
         train=Pictures(images, torch.arange(NUM_IMAGES) % 10, Normalisation.of(images), augmentation),
         example=None,
         settings=Settings(epochs=1000, batch_size=subject.batch_size, seed=seed),
-        surroundings=Surroundings(torch.device("cpu"), Precision("cpu", None), Processes(), torch.contiguous_format),
+        surroundings=Surroundings(
+            torch.device("cpu"), Precision("cpu", None), Processes(), torch.contiguous_format
+        ),
         loss=CrossEntropy(),
         mixing=None,
     )

@@ -1,4 +1,7 @@
-"""`python -m benchmarks overhead`: the plain loop and ours in turns; writes `benchmarks/results/overhead.md`."""
+"""`python -m benchmarks overhead`: the plain loop and ours in turns.
+
+Writes `benchmarks/results/overhead.md`.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,9 @@ robust against disturbances.
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be asked for."""
     parser.add_argument("--depth", type=int, default=56, help="of the ResNet (default: 56)")
-    parser.add_argument("--steps", type=int, default=400, metavar="N", help="length of each run (default: 400)")
+    parser.add_argument(
+        "--steps", type=int, default=400, metavar="N", help="length of each run (default: 400)"
+    )
     parser.add_argument("--batch-size", type=int, default=128, metavar="N")
     parser.add_argument("--memory-steps", type=int, default=16, metavar="N")
     parser.add_argument("--memory-repeats", type=int, default=3, metavar="N")
@@ -50,7 +55,11 @@ def run(arguments: argparse.Namespace) -> int:
     num_repeats = arguments.memory_repeats * len(LOOPS)
     with waiting(arguments.steps + num_repeats * arguments.memory_steps, "time") as bar:
         found = train_in_turns(
-            LOOPS, architecture=architecture, num_steps=arguments.steps, batch_size=arguments.batch_size, advance=bar.advance
+            LOOPS,
+            architecture=architecture,
+            num_steps=arguments.steps,
+            batch_size=arguments.batch_size,
+            advance=bar.advance,
         )
         bar.say("memory")
         peaks: dict[str, list[tuple[float, float]]] = {name: [] for name in LOOPS}
@@ -66,18 +75,31 @@ def run(arguments: argparse.Namespace) -> int:
     ratios = {
         "time, sum of all steps": _total(ours) / _total(plain),
         "time, medians": _by_medians(ours, kinds) / _by_medians(plain, kinds),
-        "CPU seconds of all threads, sum of all steps": sum(lap.cpu for lap in ours) / sum(lap.cpu for lap in plain),
-        f"time, medians, one controller update in {PAPER_EVERY} steps, as in long runs": _long_run(ours, kinds) / _by_medians(plain, kinds),
+        "CPU seconds of all threads, sum of all steps": sum(lap.cpu for lap in ours)
+        / sum(lap.cpu for lap in plain),
+        f"time, medians, one controller update in {PAPER_EVERY} steps, as in long runs": _long_run(
+            ours, kinds
+        )
+        / _by_medians(plain, kinds),
         "largest memory of the process": whole["unshrunk"] / whole["dense"],
         "largest memory above that of the imports": above["unshrunk"] / above["dense"],
     }
     lines = _sheet(arguments, plain, ours, found["unshrunk"].loop, ratios)
-    lines += [f"Memory: plain {whole['dense']:.0f} MB, ours {whole['unshrunk']:.0f} MB; before the model {_before(peaks):.0f} MB."]
+    lines += [
+        f"Memory: plain {whole['dense']:.0f} MB, ours {whole['unshrunk']:.0f} MB; before the model "
+        f"{_before(peaks):.0f} MB."
+    ]
     write_sheet(arguments.out, lines)
     return 0 if all(ratio <= BAR for ratio in ratios.values()) else 1
 
 
-def _sheet(args: argparse.Namespace, plain: Sequence[Lap], ours: Sequence[Lap], loop: PlainLoop, ratios: Mapping[str, float]) -> list[str]:
+def _sheet(
+    args: argparse.Namespace,
+    plain: Sequence[Lap],
+    ours: Sequence[Lap],
+    loop: PlainLoop,
+    ratios: Mapping[str, float],
+) -> list[str]:
     words = _INTRODUCTION.format(
         depth=args.depth,
         batch=args.batch_size,
@@ -100,7 +122,8 @@ def _sheet(args: argparse.Namespace, plain: Sequence[Lap], ours: Sequence[Lap], 
         "",
         *breakdown(plain, ours),
         "",
-        f"Once per run, not in the ratios: attach {loop.setup_seconds:.1f} s, finish (the cut with its proof) {loop.finish_seconds:.1f} s.",
+        f"Once per run, not in the ratios: attach {loop.setup_seconds:.1f} s, finish (the cut with its "
+        f"proof) {loop.finish_seconds:.1f} s.",
         "",
         f"Shares of all of our steps' time: {shares(ours)}.",
         "",
@@ -112,7 +135,10 @@ def _total(laps: Sequence[Lap]) -> float:
 
 
 def _by_medians(laps: Sequence[Lap], kinds: Sequence[Kind]) -> float:
-    """The median step of each kind, times how many there are; the plain loop's steps are of the kind of ours beside them."""
+    """The median step of each kind, times how many there are.
+
+    The plain loop's steps are of the kind of ours beside them.
+    """
     total = 0.0
     for kind in set(kinds):
         of_kind = [lap.wall for lap, its_kind in zip(laps, kinds, strict=True) if its_kind == kind]

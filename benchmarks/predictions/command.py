@@ -1,4 +1,7 @@
-"""`python -m benchmarks predictions`: train, predict, cut, predict again; writes `benchmarks/results/predictions.md`."""
+"""`python -m benchmarks predictions`: train, predict, cut, predict again.
+
+Writes `benchmarks/results/predictions.md`.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +38,28 @@ cut. Every image of the test set is given to the model right before and right af
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be asked for."""
-    parser.add_argument("--data", metavar="PATH", help="a folder of images, train/CLASS/ and test/CLASS/ inside (default: digits)")
-    parser.add_argument("--depth", type=int, action="append", default=[], help="of the ResNet; may be given again (default: 20)")
-    parser.add_argument("--keep", type=float, action="append", default=[], help="budget; may be given again (default: 0.5, 0.3)")
-    parser.add_argument("--steps", type=int, default=400, metavar="N", help="length of each run (default: 400)")
+    parser.add_argument(
+        "--data",
+        metavar="PATH",
+        help="a folder of images, train/CLASS/ and test/CLASS/ inside (default: digits)",
+    )
+    parser.add_argument(
+        "--depth",
+        type=int,
+        action="append",
+        default=[],
+        help="of the ResNet; may be given again (default: 20)",
+    )
+    parser.add_argument(
+        "--keep",
+        type=float,
+        action="append",
+        default=[],
+        help="budget; may be given again (default: 0.5, 0.3)",
+    )
+    parser.add_argument(
+        "--steps", type=int, default=400, metavar="N", help="length of each run (default: 400)"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS / "predictions.md", metavar="FILE")
 
@@ -48,14 +69,30 @@ def run(arguments: argparse.Namespace) -> int:
     sets = [load_images(arguments.data)]
     if sets[0].name != "digits":
         sets.append(load_images("digits"))
-    runs = [(images, depth, keep) for images in sets for depth in arguments.depth or [20] for keep in arguments.keep or [0.5, 0.3]]
+    runs = [
+        (images, depth, keep)
+        for images in sets
+        for depth in arguments.depth or [20]
+        for keep in arguments.keep or [0.5, 0.3]
+    ]
     found: list[Compared] = []
     with waiting(len(runs) * arguments.steps, "predictions") as bar:
         for images, depth, keep in runs:
             bar.say(f"ResNet-{depth}, {images.name}, keep_flops={keep}")
             found += _measure(images, depth, keep, num_steps=arguments.steps, seed=arguments.seed, bar=bar)
     bars = summarise(found)
-    header = ("model", "images", "keep_flops", "kept", "precision", "test images", "accuracy", "difference", "other class", "same")
+    header = (
+        "model",
+        "images",
+        "keep_flops",
+        "kept",
+        "precision",
+        "test images",
+        "accuracy",
+        "difference",
+        "other class",
+        "same",
+    )
     write_sheet(
         arguments.out,
         [
@@ -93,17 +130,32 @@ class Compared:
     def cells(self) -> tuple[object, ...]:
         """A row of the sheet."""
         model, accuracy = f"ResNet-{self.depth}", " -> ".join(f"{value:.2f}" for value in self.accuracies)
-        shares, precision = (f"{self.asked:g}", f"{self.kept:.4f}"), str(self.precision).removeprefix("torch.")
-        found = (self.num_images, accuracy, f"{self.difference:.0e}", self.num_changed, yes(self.num_changed == 0))
+        shares, precision = (
+            (f"{self.asked:g}", f"{self.kept:.4f}"),
+            str(self.precision).removeprefix("torch."),
+        )
+        found = (
+            self.num_images,
+            accuracy,
+            f"{self.difference:.0e}",
+            self.num_changed,
+            yes(self.num_changed == 0),
+        )
         return model, self.images, *shares, precision, *found
 
 
 def summarise(found: Sequence[Compared]) -> list[tuple[str, str, str, bool]]:
     """The bars over all runs."""
-    num_changed, num_images = (sum(getattr(compared, name) for compared in found) for name in ("num_changed", "num_images"))
-    bars = [("predictions that change across the cut", "0", f"{num_changed} of {num_images}", num_changed == 0)]
+    num_changed, num_images = (
+        sum(getattr(compared, name) for compared in found) for name in ("num_changed", "num_images")
+    )
+    bars = [
+        ("predictions that change across the cut", "0", f"{num_changed} of {num_images}", num_changed == 0)
+    ]
     for precision, largest in LARGEST_DIFFERENCES.items():
-        worst = max((compared.difference for compared in found if compared.precision is precision), default=0.0)
+        worst = max(
+            (compared.difference for compared in found if compared.precision is precision), default=0.0
+        )
         name = str(precision).removeprefix("torch.")
         bars.append((f"largest difference in {name}", f"<= {largest:.0e}", f"{worst:.0e}", worst <= largest))
     return bars
@@ -114,16 +166,26 @@ def _held_loss(model: nn.Module, images: Images, *, seed: int, step: int) -> Ten
     return cross_entropy(model(held), labels)
 
 
-def _measure(images: Images, depth: int, keep: float, *, num_steps: int, seed: int, bar: Waiting) -> list[Compared]:
+def _measure(
+    images: Images, depth: int, keep: float, *, num_steps: int, seed: int, bar: Waiting
+) -> list[Compared]:
     torch.manual_seed(seed)
-    model = build_resnet(depth, seed=seed, num_colours=images.num_colours).to(memory_format=torch.channels_last)
+    model = build_resnet(depth, seed=seed, num_colours=images.num_colours).to(
+        memory_format=torch.channels_last
+    )
     dense_macs = count_image_macs(model, images.example(1))
     recipe = Recipe()
     optimizer = recipe.optimizer(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", trainonce.ShortRunWarning)
         pruner = trainonce.attach(
-            model, optimizer, example=images.example(), keep_flops=keep, total_steps=num_steps, shrink=False, seed=seed
+            model,
+            optimizer,
+            example=images.example(),
+            keep_flops=keep,
+            total_steps=num_steps,
+            shrink=False,
+            seed=seed,
         )
     step = 0
     while step < num_steps:
@@ -144,7 +206,14 @@ def _measure(images: Images, depth: int, keep: float, *, num_steps: int, seed: i
     for dtype in LARGEST_DIFFERENCES:
         before, after = predict(whole.to(dtype), images), predict(small.to(dtype), images)
         num_changed = int((before.argmax(1) != after.argmax(1)).sum())
-        first, second = (100 * float((outputs.argmax(1) == images.test_labels).float().mean()) for outputs in (before, after))
+        first, second = (
+            100 * float((outputs.argmax(1) == images.test_labels).float().mean())
+            for outputs in (before, after)
+        )
         difference = float((before - after).abs().max() / before.abs().max())
-        found.append(Compared(depth, images.name, keep, share, dtype, len(before), (first, second), difference, num_changed))
+        found.append(
+            Compared(
+                depth, images.name, keep, share, dtype, len(before), (first, second), difference, num_changed
+            )
+        )
     return found

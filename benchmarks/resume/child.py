@@ -1,7 +1,9 @@
-"""A training that goes on where it was killed: `python -m benchmarks.resume.child FOLDER STEPS EVERY BATCH SEED`.
+"""A training that goes on where it was killed.
 
-A user's own loop on the digits: model, optimizer, pruner, random stream and place in the data go to FOLDER every few steps. Prints
-one line a step, and writes the final weights to FOLDER/final.safetensors.
+`python -m benchmarks.resume.child FOLDER STEPS EVERY BATCH SEED`.
+
+A user's own loop on the digits: model, optimizer, pruner, random stream and place in the data go to FOLDER
+every few steps. Prints one line a step, and writes the final weights to FOLDER/final.safetensors.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from benchmarks.statefile import read_state, write_state
 
 DEPTH = 20
 KEEP_FLOPS = 0.45
-# Gentle enough that units take a while to reach zero: there are then steps between the decision and the shrink to be killed in.
+# Gentle enough that units take a while to reach zero: there are then steps between the decision and the
+# shrink to be killed in.
 STRENGTH = trainonce.Strength(settled=0.2, zero_within=0.15)
 
 
@@ -37,7 +40,13 @@ def main() -> None:
     optimizer = recipe.optimizer(model)
     warnings.simplefilter("ignore", trainonce.ShortRunWarning)
     pruner = trainonce.attach(
-        model, optimizer, example=images.example(), keep_flops=KEEP_FLOPS, total_steps=total_steps, strength=STRENGTH, seed=seed
+        model,
+        optimizer,
+        example=images.example(),
+        keep_flops=KEEP_FLOPS,
+        total_steps=total_steps,
+        strength=STRENGTH,
+        seed=seed,
     )
     shuffle = torch.Generator().manual_seed(seed)
     step, order, place = 0, torch.randperm(len(images.train_images), generator=shuffle), 0
@@ -78,7 +87,9 @@ def main() -> None:
             )
         print(f"step {step} {pruner.phase.value}", flush=True)
     small = pruner.finish()
-    save_file({name: tensor.contiguous() for name, tensor in small.state_dict().items()}, folder / "unfinished")
+    save_file(
+        {name: tensor.contiguous() for name, tensor in small.state_dict().items()}, folder / "unfinished"
+    )
     (folder / "unfinished").rename(folder / "final.safetensors")
 
 

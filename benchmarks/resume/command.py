@@ -1,4 +1,7 @@
-"""`python -m benchmarks resume`: twenty killed and resumed trainings; writes `benchmarks/results/resume.md`."""
+"""`python -m benchmarks resume`: twenty killed and resumed trainings.
+
+Writes `benchmarks/results/resume.md`.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,15 @@ random moment of a random step of a phase, started again by the same command on 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be asked for."""
-    parser.add_argument("--kills", type=int, default=20, metavar="N", help="how many runs are killed (default: 20)")
-    parser.add_argument("--steps", type=int, default=150, metavar="N", help="length of each run (default: 150)")
-    parser.add_argument("--every", type=int, default=4, metavar="N", help="steps between checkpoints (default: 4)")
+    parser.add_argument(
+        "--kills", type=int, default=20, metavar="N", help="how many runs are killed (default: 20)"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=150, metavar="N", help="length of each run (default: 150)"
+    )
+    parser.add_argument(
+        "--every", type=int, default=4, metavar="N", help="steps between checkpoints (default: 4)"
+    )
     parser.add_argument("--batch-size", type=int, default=32, metavar="N")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS / "resume.md", metavar="FILE")
@@ -44,24 +53,38 @@ def run(arguments: argparse.Namespace) -> int:
             phase = list(phases)[number % len(phases)]
             step = chance.choice(phases[phase])
             bar.say(f"kill at step {step}, {phase}")
-            killed = kill_and_resume(setting, place / str(number), step, chance=chance, step_seconds=seconds / arguments.steps)
+            killed = kill_and_resume(
+                setting, place / str(number), step, chance=chance, step_seconds=seconds / arguments.steps
+            )
             found.append((killed, same_bits(killed.final, place / "whole" / "final.safetensors")))
             bar.advance()
     good = sum(same for _, same in found)
     rows = [
-        (number + 1, _spoken(killed.died_after), _spoken(killed.went_on_from), yes(same)) for number, (killed, same) in enumerate(found)
+        (number + 1, _spoken(killed.died_after), _spoken(killed.went_on_from), yes(same))
+        for number, (killed, same) in enumerate(found)
     ]
     write_sheet(
         arguments.out,
         [
             "# Resume after kill -9",
             "",
-            *heading(seeds=f"seed {arguments.seed} for the runs and for the kills", packages=("torch", "trainonce")),
+            *heading(
+                seeds=f"seed {arguments.seed} for the runs and for the kills", packages=("torch", "trainonce")
+            ),
             "",
             _INTRODUCTION.format(steps=arguments.steps, every=arguments.every),
             f"The undisturbed run: {_summary(phases)}.",
             "",
-            *bar_table([("killed runs with the same bits at the end", "all", f"{good} of {len(found)}", good == len(found))]),
+            *bar_table(
+                [
+                    (
+                        "killed runs with the same bits at the end",
+                        "all",
+                        f"{good} of {len(found)}",
+                        good == len(found),
+                    )
+                ]
+            ),
             "",
             "## Kills",
             "",
@@ -72,9 +95,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _steps_by_phase(lines: list[str]) -> dict[str, list[int]]:
-    """The steps of each phase of the undisturbed run, from lines like `step 7 search`; the last step is no place to be killed at."""
+    """The steps of each phase of the undisturbed run, from lines like `step 7 search`.
+
+    The last step is no place to be killed at.
+    """
     told = [line.split(maxsplit=2) for line in lines if line.startswith("step ")][:-1]
-    return {phase: [int(step) for _, step, _ in group] for phase, group in groupby(told, key=lambda words: words[2])}
+    return {
+        phase: [int(step) for _, step, _ in group]
+        for phase, group in groupby(told, key=lambda words: words[2])
+    }
 
 
 def _spoken(line: str) -> str:

@@ -1,4 +1,7 @@
-"""Start a training, kill it at a step, start it again: takes a folder and a step, gives where it died and where it went on."""
+"""Start a training, kill it at a step, start it again.
+
+Takes a folder and a step, gives where it died and where it went on.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,16 @@ class Setting:
 
     def start(self, folder: Path) -> subprocess.Popen[str]:
         """The one command that starts a training and that goes on with it."""
-        numbers = [str(number) for number in (self.total_steps, self.checkpoint_every, self.batch_size, self.seed)]
+        numbers = [
+            str(number) for number in (self.total_steps, self.checkpoint_every, self.batch_size, self.seed)
+        ]
         command = [sys.executable, "-m", "benchmarks.resume.child", str(folder), *numbers]
         # Bits depend on the number of threads: the same for all.
-        environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads()), "PYTHONWARNINGS": "ignore"}
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": str(torch.get_num_threads()),
+            "PYTHONWARNINGS": "ignore",
+        }
         return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
 
 
@@ -58,7 +67,9 @@ def run_to_end(setting: Setting, folder: Path) -> tuple[list[str], float]:
     return lines, time.perf_counter() - start
 
 
-def kill_and_resume(setting: Setting, folder: Path, at_step: int, *, chance: random.Random, step_seconds: float) -> Killed:
+def kill_and_resume(
+    setting: Setting, folder: Path, at_step: int, *, chance: random.Random, step_seconds: float
+) -> Killed:
     """SIGKILL at a random moment of the step that follows `at_step`, then the same command again to the end."""
     folder.mkdir(parents=True)
     last = ""
@@ -80,5 +91,6 @@ def same_bits(one: Path, other: Path) -> bool:
     """Whether two files hold the same tensors, bit for bit."""
     ours, theirs = load_file(one), load_file(other)
     return ours.keys() == theirs.keys() and all(
-        torch.equal(ours[name].reshape(-1).view(torch.uint8), theirs[name].reshape(-1).view(torch.uint8)) for name in ours
+        torch.equal(ours[name].reshape(-1).view(torch.uint8), theirs[name].reshape(-1).view(torch.uint8))
+        for name in ours
     )

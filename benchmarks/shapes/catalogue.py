@@ -1,4 +1,7 @@
-"""The shapes that are compared: takes nothing, gives each by name; importing this makes them known as contenders."""
+"""The shapes that are compared: takes nothing, gives each by name.
+
+Importing this makes them known as contenders.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ class Shape:
 
 
 def _said(trunk: int, exponent: float) -> str:
-    remark = {(1, 0.0): ": the same share of every layer", (3, 0.0): ": the default prior"}.get((trunk, exponent), "")
+    remark = {(1, 0.0): ": the same share of every layer", (3, 0.0): ": the default prior"}.get(
+        (trunk, exponent), ""
+    )
     return f"trunk {trunk}, exponent {exponent:g}{remark}"
 
 

@@ -1,4 +1,7 @@
-"""`python -m benchmarks shapes`: shapes of equal FLOPs from scratch; writes `benchmarks/results/shapes.md` and a figure beside it."""
+"""`python -m benchmarks shapes`: shapes of equal FLOPs from scratch.
+
+Writes `benchmarks/results/shapes.md` and a figure beside it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,17 @@ from benchmarks.plots import Panel, write_png
 from benchmarks.shapes.catalogue import EXPONENTS, SHAPES, TRUNKS, shape_name
 from benchmarks.sheet import RESULTS, heading_of_runs, table, write_sheet
 
-_HEADER = ("shape", "training loss", "spread", "accuracy, %", "seeds", "FLOPs", "parameters", "widths (seed 0)", "remark")
+_HEADER = (
+    "shape",
+    "training loss",
+    "spread",
+    "accuracy, %",
+    "seeds",
+    "FLOPs",
+    "parameters",
+    "widths (seed 0)",
+    "remark",
+)
 
 _INTRODUCTION = """\
 ResNet-{depth}, {images}{num_images}, {epochs} epoch(s), batches of {batch}, recipe and batches as in `python -m benchmarks accuracy`.
@@ -33,7 +46,9 @@ So this is about how a budget is shared among layers, not about which channels s
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be asked for."""
-    parser.add_argument("--shape", choices=SHAPES, action="append", default=[], help="only this one; may be given again")
+    parser.add_argument(
+        "--shape", choices=SHAPES, action="append", default=[], help="only this one; may be given again"
+    )
     add_run_options(parser)
     parser.set_defaults(epochs=2)
     parser.add_argument("--out", type=Path, default=RESULTS / "shapes.md", metavar="FILE")
@@ -46,7 +61,12 @@ def run(arguments: argparse.Namespace) -> int:
     wanted = configurations(arguments, names, images)
     rows, failures = run_and_record(wanted, arguments)
     found = [result for results in rows.values() for result in results]
-    lines = ["# Which shape learns fastest at equal FLOPs", "", *heading_of_runs(found, seeds=said_seeds(arguments)), ""]
+    lines = [
+        "# Which shape learns fastest at equal FLOPs",
+        "",
+        *heading_of_runs(found, seeds=said_seeds(arguments)),
+        "",
+    ]
     lines.append(_INTRODUCTION.format(**said_sizes(arguments, images)))
     budgets = sorted({keep for _, keep in rows}, reverse=True)
     for keep in budgets:
@@ -85,7 +105,9 @@ def _panel(rows: Mapping[tuple[str, float], Results], keep: float) -> Panel:
         by_seed: dict[int, list[tuple[float, float]]] = {}
         for exponent in EXPONENTS:
             for result in rows.get((shape_name(trunk, exponent), keep), ()):
-                by_seed.setdefault(result["configuration"]["seed"], []).append((exponent, result["log"][-1]["loss"]))
+                by_seed.setdefault(result["configuration"]["seed"], []).append(
+                    (exponent, result["log"][-1]["loss"])
+                )
         if by_seed:
             lines[f"keep_flops = {keep:g}, trunk {trunk}"] = list(by_seed.values())
     return Panel("exponent", "training loss", lines)

@@ -1,4 +1,7 @@
-"""A shape in the harness: the model is cut before it is trained, its weights are drawn anew, and it trains as the dense one does."""
+"""A shape in the harness.
+
+The model is cut before it is trained, its weights are drawn anew, and it trains as the dense one does.
+"""
 
 from __future__ import annotations
 

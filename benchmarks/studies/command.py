@@ -1,4 +1,7 @@
-"""`python -m benchmarks studies`: the paper's studies; writes `benchmarks/results/studies.md`, and figures and data beside it."""
+"""`python -m benchmarks studies`: the paper's studies.
+
+Writes `benchmarks/results/studies.md`, and figures and data beside it.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,9 @@ defaults but for what it and its heading name; the budget is met whatever is var
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be asked for."""
-    parser.add_argument("--study", choices=STUDIES, action="append", default=[], help="only this one; may be given again")
+    parser.add_argument(
+        "--study", choices=STUDIES, action="append", default=[], help="only this one; may be given again"
+    )
     add_run_options(parser)
     parser.add_argument("--out", type=Path, default=RESULTS / "studies.md", metavar="FILE")
 
@@ -58,36 +63,66 @@ def run(arguments: argparse.Namespace) -> int:
     """Run what is missing; write the tables, figures and data of all that is there."""
     images = load_images(arguments.data)
     studies = {name: STUDIES[name] for name in arguments.study or STUDIES}
-    wanted = configurations(arguments, dict.fromkeys(name for study in studies.values() for name in study.contenders), images)
+    wanted = configurations(
+        arguments, dict.fromkeys(name for study in studies.values() for name in study.contenders), images
+    )
     rows, failures = run_and_record(wanted, arguments)
     words = _INTRODUCTION.format(**said_sizes(arguments, images))
     found = [result for results in rows.values() for result in results]
-    lines = ["# The paper's studies, and more", "", *heading_of_runs(found, seeds=said_seeds(arguments)), "", words]
+    lines = [
+        "# The paper's studies, and more",
+        "",
+        *heading_of_runs(found, seeds=said_seeds(arguments)),
+        "",
+        words,
+    ]
     for name, study in studies.items():
-        lines += [f"## {study.title}", "", study.words, "", *_sections(name, study, rows, failures, arguments)]
+        lines += [
+            f"## {study.title}",
+            "",
+            study.words,
+            "",
+            *_sections(name, study, rows, failures, arguments),
+        ]
     write_sheet(arguments.out, lines)
     return 1 if failures else 0
 
 
 def _sections(
-    name: str, study: Study, rows: Mapping[tuple[str, float], Results], failures: Mapping[str, str], arguments: argparse.Namespace
+    name: str,
+    study: Study,
+    rows: Mapping[tuple[str, float], Results],
+    failures: Mapping[str, str],
+    arguments: argparse.Namespace,
 ) -> list[str]:
     folder, lines = arguments.out.with_suffix(""), []
     for keep in sorted({keep for _, keep in rows if keep < 1}, reverse=True):
-        results = {which: rows[which, keep if CONTENDERS[which].prunes else 1.0] for which in study.contenders}
+        results = {
+            which: rows[which, keep if CONTENDERS[which].prunes else 1.0] for which in study.contenders
+        }
         lines += [f"### keep_flops = {keep:g}: {name}", ""]
-        lines += [*table(_HEADER, [_cells(which, results, arguments.seeds, failures) for which in study.contenders]), ""]
+        lines += [
+            *table(
+                _HEADER, [_cells(which, results, arguments.seeds, failures) for which in study.contenders]
+            ),
+            "",
+        ]
         curves = curves_of(results)
         # One alone compares nothing.
         if len({curve.contender for curve in curves}) > 1:
             figure = folder / f"{name}-keep{keep:g}.png"
             write_curves(figure.with_suffix(".csv"), curves)
             write_png(figure, _panels(curves, results), title=f"{study.title}, keep_flops = {keep:g}")
-            lines += [f"![{study.title}]({folder.name}/{figure.name}) ([data]({folder.name}/{figure.stem}.csv))", ""]
+            lines += [
+                f"![{study.title}]({folder.name}/{figure.name}) ([data]({folder.name}/{figure.stem}.csv))",
+                "",
+            ]
     return lines
 
 
-def _cells(name: str, results: Mapping[str, Results], num_seeds: int, failures: Mapping[str, str]) -> tuple[str, ...]:
+def _cells(
+    name: str, results: Mapping[str, Results], num_seeds: int, failures: Mapping[str, str]
+) -> tuple[str, ...]:
     runs, words = results[name], CONTENDERS[name].words
     if not runs:
         return words, "-", "-", f"0 of {num_seeds}", *"-------", said_failure(name, failures)
@@ -101,7 +136,10 @@ def _cells(name: str, results: Mapping[str, Results], num_seeds: int, failures: 
         f"{mean(run['log'][-1]['loss'] for run in runs):.3f}",
         f"{mean(run['share_of_flops'] for run in runs):.3f}",
         f"{mean(run['masks_keep'] for run in runs):.3f}" if runs[0].get("masks_keep") is not None else "-",
-        *(f"{mean(run[key] for run in runs):.0f}" if key in runs[0] else "-" for key in ("num_dropped_once", "num_came_back", "num_dead")),
+        *(
+            f"{mean(run[key] for run in runs):.0f}" if key in runs[0] else "-"
+            for key in ("num_dropped_once", "num_came_back", "num_dead")
+        ),
         said_origin(name, runs),
     )
 
@@ -110,7 +148,9 @@ def _panels(curves: list[Curve], results: Mapping[str, Results]) -> list[Panel]:
     panels = []
     for quantity in (ACCURACY, REGULARISER):
         lines = {
-            CONTENDERS[name].words: [curve.points for curve in curves if (curve.contender, curve.quantity) == (name, quantity)]
+            CONTENDERS[name].words: [
+                curve.points for curve in curves if (curve.contender, curve.quantity) == (name, quantity)
+            ]
             for name in results
         }
         panels.append(Panel("epoch", quantity, {name: runs for name, runs in lines.items() if runs}))

@@ -1,4 +1,7 @@
-"""The curves of a study: takes finished runs, gives accuracy and scaled FLOPs regulariser by epoch, and writes them as CSV."""
+"""The curves of a study.
+
+Takes finished runs, gives accuracy and scaled FLOPs regulariser by epoch, and writes them as CSV.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +38,24 @@ def curves_of(results: Mapping[str, Results]) -> list[Curve]:
 def _of_run(name: str, run: Mapping[str, Any]) -> Iterator[Curve]:
     seed, keep = run["configuration"]["seed"], run["configuration"]["keep_flops"]
     masked = run.get("masked_accuracies") or [None] * len(run["log"])
-    accuracies = [line["accuracy"] if under is None else under for line, under in zip(run["log"], masked, strict=True)]
-    yield Curve(name, seed, ACCURACY, tuple((line["epoch"], value) for line, value in zip(run["log"], accuracies, strict=True)))
+    accuracies = [
+        line["accuracy"] if under is None else under for line, under in zip(run["log"], masked, strict=True)
+    ]
+    yield Curve(
+        name,
+        seed,
+        ACCURACY,
+        tuple((line["epoch"], value) for line, value in zip(run["log"], accuracies, strict=True)),
+    )
     if run.get("penalties"):
         # The whole model's penalty is log(1 / p): scaled by it, every budget begins at 1.
         whole = math.log(1 / keep)
-        yield Curve(name, seed, REGULARISER, ((0.0, 1.0), *((epoch, value / whole) for epoch, value in run["penalties"])))
+        yield Curve(
+            name,
+            seed,
+            REGULARISER,
+            ((0.0, 1.0), *((epoch, value / whole) for epoch, value in run["penalties"])),
+        )
 
 
 def write_curves(path: Path, curves: list[Curve]) -> None:
@@ -49,6 +64,8 @@ def write_curves(path: Path, curves: list[Curve]) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("contender", "seed", "quantity", "epoch", "value"))
     for curve in curves:
-        writer.writerows((curve.contender, curve.seed, curve.quantity, f"{x:.4g}", f"{y:.4f}") for x, y in curve.points)
+        writer.writerows(
+            (curve.contender, curve.seed, curve.quantity, f"{x:.4g}", f"{y:.4f}") for x, y in curve.points
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text.getvalue(), encoding="utf-8")

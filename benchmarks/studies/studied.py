@@ -1,4 +1,7 @@
-"""A variant in the harness: trains as its data says, and notes what the masks keep and how good the masked model is."""
+"""A variant in the harness.
+
+Trains as its data says, and notes what the masks keep and how good the masked model is.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,8 @@ class StudiedDense(Contender):
 class Studied(Ours):
     """Ours with the variant's objects.
 
-    As in the paper, a model whose masks are not decided yet is also measured with them: what they drop is silenced in a copy.
+    As in the paper, a model whose masks are not decided yet is also measured with them: what they drop is
+    silenced in a copy.
     """
 
     @property
@@ -94,7 +98,9 @@ class Studied(Ours):
         counts = {
             "num_dropped_once": int(self._was_dropped.sum()),
             "num_came_back": int((self._was_dropped * self._masks()).sum()),
-            "num_dead": sum(_num_dead(layer.weight) for layer in self.model.modules() if isinstance(layer, nn.Conv2d)),
+            "num_dead": sum(
+                _num_dead(layer.weight) for layer in self.model.modules() if isinstance(layer, nn.Conv2d)
+            ),
         }
         return {**super().facts(), **self._notes, **counts}
 
@@ -111,15 +117,25 @@ class Studied(Ours):
         return torch.cat(list(self.pruner.masks.values()))
 
     def _penalty(self) -> float:
-        """The paper's regulariser of the masks in force, without noise: log(max(P(w), p P_total) / (p P_total))."""
-        return math.log(max(self.pruner.keep_flops_now, self.pruner.keep_flops_target) / self.pruner.keep_flops_target)
+        """The paper's regulariser of the masks in force, without noise.
+
+        Log(max(P(w), p P_total) / (p P_total)).
+        """
+        return math.log(
+            max(self.pruner.keep_flops_now, self.pruner.keep_flops_target) / self.pruner.keep_flops_target
+        )
 
     def _masked_accuracy(self) -> float | None:
-        """Of the model with what the masks drop silenced, in %; None where nothing is dropped or it is gone already."""
+        """Of the model with what the masks drop silenced, in %.
+
+        None where nothing is dropped or it is gone already.
+        """
         if self.pruner.shrunk or bool(self._masks().all()):
             return None
         images = load_images(self.configuration.data or "digits")
-        plan = trainonce.Plan.from_masks(self.pruner.partition, {name: _with_one(mask) for name, mask in self.pruner.masks.items()})
+        plan = trainonce.Plan.from_masks(
+            self.pruner.partition, {name: _with_one(mask) for name, mask in self.pruner.masks.items()}
+        )
         for done in self.pruner.cuts:
             plan = plan_after(done, plan)
         silent = trainonce.silence(copy.deepcopy(self.model), plan)

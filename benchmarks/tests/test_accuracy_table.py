@@ -21,7 +21,20 @@ from benchmarks.accuracy.summary import lead_of, ranked_accuracies, results_by_r
 from benchmarks.figures import look_up, read_figures
 from benchmarks.sheet import RESULTS
 
-NAMED = {"dense", "ours", "scratch", "paper", "oto", "otov2", "filter_norm", "fpgm", "taylor", "random", "torch_pruning", "hesso"}
+NAMED = {
+    "dense",
+    "ours",
+    "scratch",
+    "paper",
+    "oto",
+    "otov2",
+    "filter_norm",
+    "fpgm",
+    "taylor",
+    "random",
+    "torch_pruning",
+    "hesso",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -33,14 +46,20 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def one(name: str, *, keep: float = 0.5, seed: int = 0) -> Configuration:
-    return Configuration(contender=name, keep_flops=1.0 if name == "dense" else keep, seed=seed, depth=20, epochs=4, data=None)
+    return Configuration(
+        contender=name, keep_flops=1.0 if name == "dense" else keep, seed=seed, depth=20, epochs=4, data=None
+    )
 
 
-def put(which: Configuration, accuracy: float, *, share: float | None = None, of_code: str | None = None) -> None:
+def put(
+    which: Configuration, accuracy: float, *, share: float | None = None, of_code: str | None = None
+) -> None:
     which.result_file.write_text(json.dumps(result_of(which, accuracy, share=share, of_code=of_code)))
 
 
-def result_of(which: Configuration, accuracy: float, *, share: float | None = None, of_code: str | None = None) -> dict[str, Any]:
+def result_of(
+    which: Configuration, accuracy: float, *, share: float | None = None, of_code: str | None = None
+) -> dict[str, Any]:
     return {
         "of_code": of_code or fingerprint(which.contender),
         "configuration": json.loads(which.to_json()),
@@ -48,7 +67,10 @@ def result_of(which: Configuration, accuracy: float, *, share: float | None = No
         "log": [{"loss": 9.0}, {"loss": 0.75}],
         "share_of_flops": which.keep_flops if share is None else share,
         "share_of_parameters": 0.4,
-        "versions": {"torch": "2.4.1" if which.contender == "hesso" else "2.15.0", "only_train_once": "missing"},
+        "versions": {
+            "torch": "2.4.1" if which.contender == "hesso" else "2.15.0",
+            "only_train_once": "missing",
+        },
         "threads": 1,
         "date": f"2026-01-0{1 + which.seed}",
     }
@@ -71,7 +93,10 @@ def test_leads_are_over_the_seeds_that_both_have():
     put(one("hesso", seed=1), 79.0)
     put(one("oto", seed=0), 70.5)
     put(one("oto", seed=2), 89.0)
-    rows = results_by_row([one(name, seed=seed) for name in ("ours", "hesso", "oto", "random") for seed in range(3)], accept_old=False)
+    rows = results_by_row(
+        [one(name, seed=seed) for name in ("ours", "hesso", "oto", "random") for seed in range(3)],
+        accept_old=False,
+    )
     lead = lead_of(rows["ours", 0.5], rows["hesso", 0.5])
     assert said(lead) == "+1.00 (1 seed)"
     assert said(lead_of(rows["ours", 0.5], rows["oto", 0.5])) == "+0.25 (-0.50, +1.00)"
@@ -90,13 +115,18 @@ def test_the_sheet_says_what_the_runs_say(tmp_path: Path):
     assert "--table-only" not in text
     words = {name: CONTENDERS[name].words for name in NAMED}
     assert (
-        f"| {words['ours']} | 75.40 | 74.90 to 75.90, sd 0.71 | 2 of 3 | -0.10 (-0.10, -0.10) | - | 0.750 | 0.499 | yes | 0.400 |  |"
-        in text
+        f"| {words['ours']} | 75.40 | 74.90 to 75.90, sd 0.71 | 2 of 3 | -0.10 (-0.10, -0.10) | - | 0.750 | "
+        "0.499 | yes | 0.400 |  |" in text
     )
-    assert f"| {words['hesso']} | 74.00 | - | 1 of 3 | -1.00 (1 seed) | +0.90 (1 seed) | 0.750 | 0.495 | NO | 0.400 |  |" in text
+    assert (
+        f"| {words['hesso']} | 74.00 | - | 1 of 3 | -1.00 (1 seed) | +0.90 (1 seed) | 0.750 | 0.495 | NO | "
+        "0.400 |  |" in text
+    )
     assert f"| {words['torch_pruning']} | - | - | 0 of 3 | - | - | - | - | - | - | not run yet |" in text
     assert f"| ahead of {words['hesso']} | >= 0.5 | it has fewer FLOPs, so this says nothing | - |" in text
-    assert f"| ahead of the best of the rest ({words['paper']}) | >= 0.5 | +0.20 (+0.20, +0.20) | NO |" in text
+    assert (
+        f"| ahead of the best of the rest ({words['paper']}) | >= 0.5 | +0.20 (+0.20, +0.20) | NO |" in text
+    )
     assert "| to dense | >= -0.3 | -0.10 (-0.10, -0.10) | yes |" in text
 
 
@@ -142,15 +172,18 @@ def test_a_peer_with_more_flops_than_asked_for_can_be_beaten(tmp_path: Path):
 def test_old_runs_are_shown_when_asked_for_and_marked(tmp_path: Path):
     put(one("torch_pruning"), 70.0, of_code="of another time")
     assert (
-        f"| {CONTENDERS['torch_pruning'].words} | 70.00 | - | 1 of 3 | - | - | 0.750 | 0.500 | yes | 0.400 | 1 of older code |"
-        in written(tmp_path, "--keep-cache")
+        f"| {CONTENDERS['torch_pruning'].words} | 70.00 | - | 1 of 3 | - | - | 0.750 | 0.500 | yes | 0.400 | "
+        "1 of older code |" in written(tmp_path, "--keep-cache")
     )
 
 
 def test_its_cells_can_be_figures(tmp_path: Path):
     put(one("ours"), 71.0)
     written(tmp_path)
-    row = f"| what | figure | cell |\n|---|---|---|\n| ours | 71.00 | [accuracy](accuracy.md) `{CONTENDERS['ours'].words}` `accuracy, %` |"
+    row = (
+        "| what | figure | cell |\n|---|---|---|\n| ours | 71.00 | [accuracy](accuracy.md) "
+        f"`{CONTENDERS['ours'].words}` `accuracy, %` |"
+    )
     assert [look_up(figure, tmp_path) for figure in read_figures(row)] == ["71.00"]
 
 
@@ -184,14 +217,18 @@ def test_what_was_run_here_goes_before_what_is_recorded(tmp_path: Path):
     written(tmp_path)
     put(one("ours"), 73.0)
     assert f"| {CONTENDERS['ours'].words} | 72.50 | 72.00 to 73.00, sd 0.71 | 2 of 3 |" in written(tmp_path)
-    assert [json.loads(line)["accuracy"] for line in (tmp_path / "accuracy.runs.jsonl").read_text().splitlines()] == [73.0, 72.0]
+    assert [
+        json.loads(line)["accuracy"] for line in (tmp_path / "accuracy.runs.jsonl").read_text().splitlines()
+    ] == [73.0, 72.0]
 
 
 def test_records_do_not_say_where_the_images_lay(tmp_path: Path):
     which = replace(one("ours"), data="/home/somebody/pictures.tar")
     path = records.write_records(tmp_path / "accuracy.md", {which.name: result_of(which, 71.0)})
     assert "somebody" not in path.read_text()
-    assert replace(which, data="/elsewhere/pictures.tar").result() == result_of(replace(which, data="pictures.tar"), 71.0)
+    assert replace(which, data="/elsewhere/pictures.tar").result() == result_of(
+        replace(which, data="pictures.tar"), 71.0
+    )
 
 
 def test_only_plans_that_another_contender_needs_are_recorded(tmp_path: Path):
@@ -199,15 +236,24 @@ def test_only_plans_that_another_contender_needs_are_recorded(tmp_path: Path):
         one(name).result_file.write_text(json.dumps({**result_of(one(name), 71.0), "plan": "of some length"}))
     written(tmp_path)
     lines = map(json.loads, (tmp_path / "accuracy.runs.jsonl").read_text().splitlines())
-    assert {line["configuration"]["contender"]: line.get("plan") for line in lines} == {"ours": "of some length", "oto": None}
+    assert {line["configuration"]["contender"]: line.get("plan") for line in lines} == {
+        "ours": "of some length",
+        "oto": None,
+    }
 
 
 @pytest.mark.parametrize(("afresh", "expected"), [(False, []), (True, ["dense"])])
-def test_recorded_runs_are_made_again_only_if_asked_for(afresh: bool, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_recorded_runs_are_made_again_only_if_asked_for(
+    afresh: bool, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     records.write_records(tmp_path / "accuracy.md", {one("dense").name: result_of(one("dense"), 75.0)})
     started: list[str] = []
-    monkeypatch.setattr("benchmarks.accuracy.runs._run", lambda configuration, *_: started.append(configuration.contender))
-    asked = argparse.Namespace(table_only=False, keep_cache=False, afresh=afresh, workers=1, threads=1, out=tmp_path / "accuracy.md")
+    monkeypatch.setattr(
+        "benchmarks.accuracy.runs._run", lambda configuration, *_: started.append(configuration.contender)
+    )
+    asked = argparse.Namespace(
+        table_only=False, keep_cache=False, afresh=afresh, workers=1, threads=1, out=tmp_path / "accuracy.md"
+    )
     run_and_record([one("dense")], asked)
     assert started == expected
 
@@ -220,10 +266,16 @@ MAIN_CONTENDERS = tuple(name for name, entry in CONTENDERS.items() if not entry.
     [(20, MAIN_CONTENDERS, (0.5, 0.3), 3), (56, ("dense", "ours", "torch_pruning"), (0.5,), 1)],
 )
 def test_the_committed_sheets_are_those_of_the_committed_runs(
-    depth: int, names: tuple[str, ...], budgets: tuple[float, ...], num_seeds: int, monkeypatch: pytest.MonkeyPatch
+    depth: int,
+    names: tuple[str, ...],
+    budgets: tuple[float, ...],
+    num_seeds: int,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(records, "PLACE", RESULTS)
-    cifar = Configuration(contender="", keep_flops=0, seed=0, depth=depth, epochs=4, data="cifar10-images.tar.gz")
+    cifar = Configuration(
+        contender="", keep_flops=0, seed=0, depth=depth, epochs=4, data="cifar10-images.tar.gz"
+    )
     wanted = [
         replace(cifar, contender=name, keep_flops=keep, seed=seed)
         for seed in range(num_seeds)

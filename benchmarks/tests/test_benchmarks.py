@@ -1,4 +1,7 @@
-"""Benchmarks measure what they say: two loops that cost the same have the ratio 1, and a sheet holds its command, rows and bars."""
+"""Benchmarks measure what they say.
+
+Two loops that cost the same have the ratio 1, and a sheet holds its command, rows and bars.
+"""
 
 import random
 import re
@@ -57,13 +60,28 @@ def test_the_slower_process_counts():
 
 
 @pytest.mark.timeout(900)
-def test_two_processes_are_measured_through_the_whole_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    words = ["ddp", "--depth", "8", "--steps", "40", "--batch-size", "8", "--image-size", "8", "--out", str(tmp_path / "ddp.md")]
+def test_two_processes_are_measured_through_the_whole_schedule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    words = [
+        "ddp",
+        "--depth",
+        "8",
+        "--steps",
+        "40",
+        "--batch-size",
+        "8",
+        "--image-size",
+        "8",
+        "--out",
+        str(tmp_path / "ddp.md"),
+    ]
     monkeypatch.setattr(sys, "argv", ["benchmarks", *words])
     found = []
 
     def run_once(*args, **settings):
-        # Processes that wait for each other take long on a busy machine: the run with the shrink stands for both.
+        # Processes that wait for each other take long on a busy machine: the run with the shrink stands for
+        # both.
         return found or found.extend(run_processes(*args, **settings | {"shrink": True})) or found
 
     monkeypatch.setattr(command, "run_processes", run_once)
@@ -73,7 +91,16 @@ def test_two_processes_are_measured_through_the_whole_schedule(tmp_path: Path, m
     assert "python -m benchmarks ddp --depth 8 --steps 40" in sheet
     assert str(tmp_path) not in sheet
     assert len(re.findall(r"<= 1\.05 \| \d+\.\d{3} \| (?:yes|NO)", sheet)) == 8
-    steps = {what: int(count) for what, count in re.findall(r"\| with the shrink \| ([a-z, -]+) \| (\d+) \|", sheet)}
-    assert steps.keys() >= {"search", "search, controller learns", "a cut", "search, after the first cut", "small"}
+    steps = {
+        what: int(count)
+        for what, count in re.findall(r"\| with the shrink \| ([a-z, -]+) \| (\d+) \|", sheet)
+    }
+    assert steps.keys() >= {
+        "search",
+        "search, controller learns",
+        "a cut",
+        "search, after the first cut",
+        "small",
+    }
     assert steps["a cut"] == 2
     assert sum(steps.values()) == 38

@@ -1,4 +1,7 @@
-"""Benchmarks of cost and growth in miniature: everyone trains the same steps, parts add up, sheets and figures are written."""
+"""Benchmarks of cost and growth in miniature.
+
+Everyone trains the same steps, parts add up, sheets and figures are written.
+"""
 
 from pathlib import Path
 
@@ -32,7 +35,10 @@ def trainings() -> dict[str, Training]:
 
 
 def test_everyone_trains_all_steps_and_ours_ends_on_the_budget(trainings: dict[str, Training]):
-    assert {name: len(training.laps) for name, training in trainings.items()} == {"dense": STEPS, "ours": STEPS}
+    assert {name: len(training.laps) for name, training in trainings.items()} == {
+        "dense": STEPS,
+        "ours": STEPS,
+    }
     assert trainings["dense"].share_of_flops == 1
     assert KEEP_FLOPS - 0.02 <= trainings["ours"].share_of_flops <= KEEP_FLOPS
     assert trainings["ours"].seconds > trainings["ours"].step_seconds > 0
@@ -83,7 +89,9 @@ def test_latency_is_measured_in_eval_mode_for_all():
 
 
 def test_memory_is_that_of_a_process_of_its_own():
-    whole, above = peak_megabytes("dense", beside=("dense",), architecture="resnet8", batch_size=BATCH, num_steps=2)
+    whole, above = peak_megabytes(
+        "dense", beside=("dense",), architecture="resnet8", batch_size=BATCH, num_steps=2
+    )
     assert whole > above > 0
 
 
@@ -91,14 +99,27 @@ def test_the_cost_sheet_has_a_row_for_everyone(tmp_path: Path, monkeypatch: pyte
     pytest.importorskip("torch_pruning", reason="pip install -e '.[peers]'")
     monkeypatch.setattr(cost_measure, "peak_megabytes", lambda name, **_: (100.0, 50.0))
     facts = {"seconds": 2.0, "once": 1.0, "cpu": 1.0, "share": 0.45, "latencies": [1.0, 2.0]}
-    monkeypatch.setattr(cost_measure, "measure_hesso", lambda *_, **__: {"dense": facts, "hesso": facts, "versions": ""})
+    monkeypatch.setattr(
+        cost_measure, "measure_hesso", lambda *_, **__: {"dense": facts, "hesso": facts, "versions": ""}
+    )
     monkeypatch.setattr(cost_command, "python_of_peer", lambda given: Path("python"))
-    sizes = ["--model", "resnet8", "--steps", str(STEPS), "--batch-size", "2", "--latency-seconds", "0", "--memory-repeats", "1"]
+    sizes = [
+        "--model",
+        "resnet8",
+        "--steps",
+        str(STEPS),
+        "--batch-size",
+        "2",
+        "--latency-seconds",
+        "0",
+        "--memory-repeats",
+        "1",
+    ]
     assert main(["cost", *sizes, "--out", str(tmp_path / "cost.md")]) == 0
     page = (tmp_path / "cost.md").read_text()
     assert (
-        "| ResNet-8, HESSO, its environment | 2.0 (1.00) | 1.0 | 1.0 (1.00) | 100 (1.00) | 50 (1.00) | 1.00 (1.00) | 2.00 (1.00) | 0.450 |"
-        in page
+        "| ResNet-8, HESSO, its environment | 2.0 (1.00) | 1.0 | 1.0 (1.00) | 100 (1.00) | 50 (1.00) | 1.00 "
+        "(1.00) | 2.00 (1.00) | 0.450 |" in page
     )
     for name in ("dense", "ours", "Torch-Pruning"):
         assert f"| ResNet-8, {name} |" in page
@@ -107,7 +128,9 @@ def test_the_cost_sheet_has_a_row_for_everyone(tmp_path: Path, monkeypatch: pyte
 
 def test_torch_pruning_pays_for_its_pruning_not_for_our_counting():
     pytest.importorskip("torch_pruning", reason="pip install -e '.[peers]'")
-    found = train_in_turns(("torch_pruning",), architecture="resnet8", num_steps=2, batch_size=BATCH)["torch_pruning"]
+    found = train_in_turns(("torch_pruning",), architecture="resnet8", num_steps=2, batch_size=BATCH)[
+        "torch_pruning"
+    ]
     assert KEEP_FLOPS - 0.02 <= found.share_of_flops <= KEEP_FLOPS
     assert 0 < found.once == found.loop.setup_seconds
 
@@ -116,7 +139,9 @@ def test_a_peer_that_fails_is_said_not_skipped(tmp_path: Path):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho 'no such package' >&2\nexit 3\n")
     python.chmod(0o755)
-    found = hesso_peer.measure_hesso(python, architecture="resnet8", num_steps=1, batch_size=1, advance=lambda: None)
+    found = hesso_peer.measure_hesso(
+        python, architecture="resnet8", num_steps=1, batch_size=1, advance=lambda: None
+    )
     assert found == {"failure": "no such package"}
 
 
@@ -124,7 +149,12 @@ def test_growth_writes_a_sheet_data_and_a_figure(tmp_path: Path):
     sizes = ["--family", "resnet", "--members", "1", "--repeats", "1", "--pulls", "1"]
     assert main(["growth", *sizes, "--out", str(tmp_path / "growth.md")]) == 0
     assert "| ResNet-20 | 272,474 | 14 | 448 |" in (tmp_path / "growth.md").read_text()
-    assert (tmp_path / "growth" / "growth.csv").read_text().splitlines()[1].startswith("ResNet,ResNet-20,272474,14,448,")
+    assert (
+        (tmp_path / "growth" / "growth.csv")
+        .read_text()
+        .splitlines()[1]
+        .startswith("ResNet,ResNet-20,272474,14,448,")
+    )
     assert (tmp_path / "growth" / "growth.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -139,7 +169,9 @@ def test_without_weights_nothing_is_pulled():
 
 
 def test_families_grow():
-    assert [subject.name for subject in FAMILIES["resnet"]] == [f"ResNet-{depth}" for depth in (20, 32, 44, 56, 110)]
+    assert [subject.name for subject in FAMILIES["resnet"]] == [
+        f"ResNet-{depth}" for depth in (20, 32, 44, 56, 110)
+    ]
     assert all(len({subject.family for subject in members}) == 1 for members in FAMILIES.values())
 
 

@@ -23,7 +23,9 @@ def marks(*sources: str) -> list[str]:
 def test_words_imports_and_places_do_not_count():
     head, constant, function = SOURCE.split("\n\n", 2)
     assert marks(SOURCE) == marks(SOURCE.replace("Words", "Other words"))
-    assert marks(SOURCE) == marks(SOURCE.replace("from trainonce import proof", "from trainonce.surgery.slicing import proof"))
+    assert marks(SOURCE) == marks(
+        SOURCE.replace("from trainonce import proof", "from trainonce.surgery.slicing import proof")
+    )
     assert marks(SOURCE) == marks(f"{head}\n{constant}", f"{head}\n{function}")
     renamed = SOURCE.replace("import proof", "import proving").replace("proof.modes", "proving.modes")
     assert marks(SOURCE) == marks(renamed)
@@ -32,7 +34,12 @@ def test_words_imports_and_places_do_not_count():
 
 
 def test_what_is_computed_counts():
-    for before, after in (("LIMIT = 3", "LIMIT = 4"), ("+ LIMIT", "- LIMIT"), ("modes_kept", "modes_lost"), ("def one", "def two")):
+    for before, after in (
+        ("LIMIT = 3", "LIMIT = 4"),
+        ("+ LIMIT", "- LIMIT"),
+        ("modes_kept", "modes_lost"),
+        ("def one", "def two"),
+    ):
         assert marks(SOURCE) != marks(SOURCE.replace(before, after))
 
 

@@ -40,7 +40,12 @@ def test_the_number_is_found_within_eight_tries(law: str, wanted: float):
 @pytest.mark.parametrize("cliff", [40, 97, 101, 180])
 def test_where_neighbours_lie_on_both_sides_the_search_ends_with_no_fewer_flops(cliff: int):
     # As HESSO did on ResNet-20: one group more or less was between 0.294 and 0.313 of the FLOPs.
-    tries, fits = searched(lambda groups: (0.2941 if groups * NUM_GROUPS < cliff else 0.3125) * (groups * NUM_GROUPS / cliff) ** 0.7, 0.3)
+    tries, fits = searched(
+        lambda groups: (
+            (0.2941 if groups * NUM_GROUPS < cliff else 0.3125) * (groups * NUM_GROUPS / cliff) ** 0.7
+        ),
+        0.3,
+    )
     assert not fits, tries
     assert len(tries) <= 12, tries
     best = not_below(0.3, tries)

@@ -1,4 +1,7 @@
-"""HESSO in our harness, with a stand-in for its package: it is asked for the right number of groups, and again until the FLOPs fit."""
+"""HESSO in our harness, with a stand-in for its package.
+
+It is asked for the right number of groups, and again until the FLOPs fit.
+"""
 
 import sys
 from types import SimpleNamespace
@@ -40,7 +43,9 @@ def package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def search(monkeypatch: pytest.MonkeyPatch, flops_of: Any, *, keep: float) -> HessoContender:
     """Try until a try goes on, as the child does."""
-    monkeypatch.setattr(HessoContender, "_share_now", lambda contender: flops_of(NUM_GROUPS - contender.optimizer.num_cut))
+    monkeypatch.setattr(
+        HessoContender, "_share_now", lambda contender: flops_of(NUM_GROUPS - contender.optimizer.num_cut)
+    )
     configuration = Configuration(contender="hesso", keep_flops=keep, seed=0, depth=8, epochs=1)
     batch = torch.zeros(2, 3, 8, 8), torch.zeros(2, dtype=torch.long)
     for _ in range(20):
@@ -62,10 +67,14 @@ def test_the_try_that_goes_on_has_the_flops(keep: float, monkeypatch: pytest.Mon
 
 
 def test_where_no_number_fits_it_gets_more_flops_and_not_fewer(monkeypatch: pytest.MonkeyPatch):
-    found = search(monkeypatch, lambda num_kept: (0.2941 if num_kept < 97 else 0.3125) * (num_kept / 97) ** 0.8, keep=0.3)
+    found = search(
+        monkeypatch, lambda num_kept: (0.2941 if num_kept < 97 else 0.3125) * (num_kept / 97) ** 0.8, keep=0.3
+    )
     assert found.facts()["num_groups_kept"] == 97
 
 
 def test_the_loop_that_is_timed_asks_for_about_the_flops():
-    loop = HessoLoop(build_resnet(8, seed=0), Recipe(), STEPS, example=torch.zeros(1, 3, 8, 8), keep_flops=0.45)
+    loop = HessoLoop(
+        build_resnet(8, seed=0), Recipe(), STEPS, example=torch.zeros(1, 3, 8, 8), keep_flops=0.45
+    )
     assert abs((1 - loop.optimizer.num_cut / NUM_GROUPS) ** 0.73 - 0.45) < 0.005

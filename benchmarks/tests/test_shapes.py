@@ -1,4 +1,7 @@
-"""Shapes at equal FLOPs: each meets the budget, a larger exponent moves weights to late layers, the sheet says what was found."""
+"""Shapes at equal FLOPs.
+
+Each meets the budget, a larger exponent moves weights to late layers, the sheet says what was found.
+"""
 
 import inspect
 import json
@@ -23,12 +26,16 @@ EXAMPLE = torch.zeros(1, 3, 32, 32)
 
 
 def shaped(name: str, keep: float):
-    return CONTENDERS[name].load()(Configuration(contender=name, keep_flops=keep, seed=0, depth=8), example=EXAMPLE, total_steps=100)
+    return CONTENDERS[name].load()(
+        Configuration(contender=name, keep_flops=keep, seed=0, depth=8), example=EXAMPLE, total_steps=100
+    )
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_shape_has_the_flops_that_were_asked_for(name: str):
-    share = count_image_macs(shaped(name, 0.5).model, EXAMPLE) / count_image_macs(build_resnet(8, seed=0), EXAMPLE)
+    share = count_image_macs(shaped(name, 0.5).model, EXAMPLE) / count_image_macs(
+        build_resnet(8, seed=0), EXAMPLE
+    )
     assert 0.49 <= share <= 0.5
 
 

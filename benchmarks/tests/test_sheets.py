@@ -60,7 +60,10 @@ def test_a_broken_budget_misses_its_bar(wrong: Kept, row: str):
 
 def test_a_small_run_of_the_predictions_can_be_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     page = tmp_path / "predictions.md"
-    assert run_benchmark(["predictions", "--depth", "8", "--keep", "0.5", "--steps", "10"], page, monkeypatch) == 0
+    assert (
+        run_benchmark(["predictions", "--depth", "8", "--keep", "0.5", "--steps", "10"], page, monkeypatch)
+        == 0
+    )
     assert cell(page, "predictions that change across the cut") == "0 of 720"
     assert float(cell(page, "largest difference in float32")) < 1e-4
     assert float(cell(page, "largest difference in float64")) < 1e-9
@@ -82,7 +85,9 @@ def test_a_changed_prediction_misses_its_bar():
         (replace(COMPARED, num_changed=1), "predictions that change across the cut"),
         (replace(COMPARED, precision=torch.float64, difference=1e-8), "largest difference in float64"),
     ):
-        assert [what for what, _, _, is_met in summarise_predictions([COMPARED, wrong]) if not is_met] == [row]
+        assert [what for what, _, _, is_met in summarise_predictions([COMPARED, wrong]) if not is_met] == [
+            row
+        ]
 
 
 def test_a_demo_that_breaks_a_promise_misses_its_bar():
@@ -98,7 +103,9 @@ def test_a_demo_that_breaks_a_promise_misses_its_bar():
     assert missed({}, seconds=121.0) == ["seconds"]
     assert missed({"after": {"macs": 46, "top1": 97.0}}) == ["FLOPs of the small model, of the whole one's"]
     assert missed({"baseline": {"top1": 98.1}}) == ["accuracy of the small model and of the whole one"]
-    assert missed({"agreement": {"num_same": 359, "num_samples": 360}}) == ["predictions that are the same across the cut"]
+    assert missed({"agreement": {"num_same": 359, "num_samples": 360}}) == [
+        "predictions that are the same across the cut"
+    ]
     assert missed({}, onnx="") == ["classes on which ONNX Runtime agrees"]
 
 
@@ -118,7 +125,11 @@ def test_what_a_kill_leaves_is_seen(tmp_path: Path):
     assert look_at(tmp_path).step is None
     for step in (3, 4):
         save_checkpoint(tmp_path / "checkpoints", step, {"x": torch.ones(2)}, keep_last=2)
-    assert (look_at(tmp_path).step, look_at(tmp_path).was_saving, look_at(tmp_path).unreadable) == (4, False, ())
+    assert (look_at(tmp_path).step, look_at(tmp_path).was_saving, look_at(tmp_path).unreadable) == (
+        4,
+        False,
+        (),
+    )
     draft = draft_of(tmp_path / "checkpoints" / "step-000000005")
     draft.mkdir()
     (tmp_path / "checkpoints" / "step-000000004" / "state.json").write_text("{")

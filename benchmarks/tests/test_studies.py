@@ -1,4 +1,7 @@
-"""The studies in miniature: every variant can be attached, notes survive a stop, tables and figures are written."""
+"""The studies in miniature.
+
+Every variant can be attached, notes survive a stop, tables and figures are written.
+"""
 
 import csv
 import json
@@ -40,7 +43,9 @@ def more_digits() -> Images:
 
 
 def contender_of(name: str, images: Images):
-    configuration = Configuration(contender=name, keep_flops=0.5, seed=0, depth=8, epochs=EPOCHS, batch_size=BATCH)
+    configuration = Configuration(
+        contender=name, keep_flops=0.5, seed=0, depth=8, epochs=EPOCHS, batch_size=BATCH
+    )
     steps = EPOCHS * images.steps_per_epoch(BATCH)
     return CONTENDERS[name].load()(configuration, example=images.example(), total_steps=steps)
 
@@ -48,8 +53,12 @@ def contender_of(name: str, images: Images):
 def train(contender, images: Images, epochs: range) -> None:
     steps = images.steps_per_epoch(BATCH)
     for epoch in epochs:
-        for number, batch in enumerate(images.batches(seed=0, epoch=epoch, batch_size=BATCH), start=epoch * steps):
-            contender.step(number, batch, lambda number=number: images.held_batch(seed=0, step=number, batch_size=BATCH))
+        for number, batch in enumerate(
+            images.batches(seed=0, epoch=epoch, batch_size=BATCH), start=epoch * steps
+        ):
+            contender.step(
+                number, batch, lambda number=number: images.held_batch(seed=0, step=number, batch_size=BATCH)
+            )
 
 
 def test_every_study_compares_known_contenders_with_the_defaults():
@@ -102,7 +111,9 @@ def test_the_prior_decides_widths_or_channels_or_both(digits: Images):
         masks[name] = contender.pruner.masks
     widths = {name: [int(mask.sum()) for mask in found.values()] for name, found in masks.items()}
     assert widths["prior_alone"] == widths["prior_random"]
-    assert not all(torch.equal(mask, masks["prior_random"][name]) for name, mask in masks["prior_alone"].items())
+    assert not all(
+        torch.equal(mask, masks["prior_random"][name]) for name, mask in masks["prior_alone"].items()
+    )
     assert int(masks["prior_random"]["stem"].sum()) > int(masks["even_random"]["stem"].sum())
 
 
@@ -112,9 +123,12 @@ def test_without_revival_a_dropped_unit_stays_only_to_fill_a_layer(digits: Image
     contender.finish()
     assert contender.facts()["num_dropped_once"] > 0
     masks = contender.pruner.masks
-    dropped = dict(zip(masks, contender._was_dropped.split([len(mask) for mask in masks.values()]), strict=True))
+    dropped = dict(
+        zip(masks, contender._was_dropped.split([len(mask) for mask in masks.values()]), strict=True)
+    )
     for name, mask in masks.items():
-        # Widths are rounded to multiples; what fills them up was dropped once, but is kept only after all that never was.
+        # Widths are rounded to multiples; what fills them up was dropped once, but is kept only after all
+        # that never was.
         assert not bool((mask * dropped[name]).any()) or bool(mask[dropped[name] == 0].all())
 
 
@@ -140,10 +154,14 @@ def test_what_only_the_decision_drops_was_not_dropped_by_an_update(more_digits: 
     train(contender, more_digits, range(EPOCHS))
     assert contender.pruner.phase is trainonce.Phase.SETTLE
     assert bool(contender._was_dropped.any())
-    assert bool(((contender._masks() == 0) & (contender._was_dropped == 0)).any()), "rounded widths always drop some that updates kept"
+    assert bool(((contender._masks() == 0) & (contender._was_dropped == 0)).any()), (
+        "rounded widths always drop some that updates kept"
+    )
 
 
-def test_a_layer_that_the_masks_empty_is_measured_all_the_same(digits: Images, monkeypatch: pytest.MonkeyPatch):
+def test_a_layer_that_the_masks_empty_is_measured_all_the_same(
+    digits: Images, monkeypatch: pytest.MonkeyPatch
+):
     contender = contender_of("defaults", digits)
     masks = dict(contender.pruner.masks)
     emptied = next(name for name in masks if name.endswith("conv1"))
@@ -177,19 +195,34 @@ def test_the_command_writes_tables_figures_and_data(tmp_path: Path, monkeypatch:
         for name in STUDIES["shrink"].contenders:
             one = Configuration(contender=name, keep_flops=0.5, seed=seed, depth=8, epochs=2, data=None)
             one.result_file.parent.mkdir(exist_ok=True)
-            one.result_file.write_text(json.dumps(finished(one, accuracy=90.0 + seed, of_code=fingerprint(name))))
+            one.result_file.write_text(
+                json.dumps(finished(one, accuracy=90.0 + seed, of_code=fingerprint(name)))
+            )
     sheet = tmp_path / "studies.md"
     sizes = ["--depth", "8", "--epochs", "2", "--keep", "0.5", "--seeds", "3"]
-    assert main(["studies", "--data", "digits", "--study", "shrink", "--table-only", *sizes, "--out", str(sheet)]) == 0
-    assert "| our defaults | 90.50 | 90.00 to 91.00, sd 0.71 | 2 of 3 | - | 0.900 | 0.499 | 0.610 | 3 | 1 | 2 |  |" in sheet.read_text()
-    assert "| cut at the end only | 90.50 | 90.00 to 91.00, sd 0.71 | 2 of 3 | +0.00 (+0.00, +0.00) | 0.900 |" in sheet.read_text()
+    assert (
+        main(
+            ["studies", "--data", "digits", "--study", "shrink", "--table-only", *sizes, "--out", str(sheet)]
+        )
+        == 0
+    )
+    assert (
+        "| our defaults | 90.50 | 90.00 to 91.00, sd 0.71 | 2 of 3 | - | 0.900 | 0.499 | 0.610 | 3 | 1 | 2 | "
+        " |" in sheet.read_text()
+    )
+    assert (
+        "| cut at the end only | 90.50 | 90.00 to 91.00, sd 0.71 | 2 of 3 | +0.00 (+0.00, +0.00) | 0.900 |"
+        in sheet.read_text()
+    )
     assert "\n2026-01-02; torch 2.0; " in sheet.read_text()
     assert "--table-only" not in sheet.read_text()
     assert (tmp_path / "studies" / "shrink-keep0.5.png").read_bytes().startswith(b"\x89PNG")
     with (tmp_path / "studies" / "shrink-keep0.5.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["quantity"] for row in rows} == {ACCURACY, REGULARISER}
-    assert [row["value"] for row in rows if row["contender"] == "defaults" and row["quantity"] == ACCURACY][:2] == ["50.0000", "90.0000"]
+    assert [row["value"] for row in rows if row["contender"] == "defaults" and row["quantity"] == ACCURACY][
+        :2
+    ] == ["50.0000", "90.0000"]
 
 
 def finished(one: Configuration, *, accuracy: float, of_code: str) -> dict:
@@ -197,12 +230,23 @@ def finished(one: Configuration, *, accuracy: float, of_code: str) -> dict:
     notes = {"penalties": [[1.0, 0.2], [2.0, 0.0]], "masked_accuracies": [50.0, None], "masks_keep": 0.61}
     sizes = {"share_of_flops": 0.499, "num_dropped_once": 3, "num_came_back": 1, "num_dead": 2}
     made = {"date": "2026-01-02", "threads": 1, "versions": {"torch": "2.0", "only_train_once": "missing"}}
-    return {"of_code": of_code, "configuration": json.loads(one.to_json()), "accuracy": accuracy, "log": log, **notes, **sizes, **made}
+    return {
+        "of_code": of_code,
+        "configuration": json.loads(one.to_json()),
+        "accuracy": accuracy,
+        "log": log,
+        **notes,
+        **sizes,
+        **made,
+    }
 
 
 def test_the_regulariser_begins_at_one_for_every_budget():
     one = Configuration(contender="defaults", keep_flops=0.3, seed=0)
-    curves = {curve.quantity: curve.points for curve in curves_of({"defaults": [finished(one, accuracy=90.0, of_code="")]})}
+    curves = {
+        curve.quantity: curve.points
+        for curve in curves_of({"defaults": [finished(one, accuracy=90.0, of_code="")]})
+    }
     assert curves[REGULARISER][0] == (0.0, 1.0)
     assert curves[ACCURACY] == ((1, 50.0), (2, 90.0))
 
@@ -215,5 +259,14 @@ def test_the_same_data_give_the_same_picture(tmp_path: Path):
 
 
 def test_the_child_knows_the_variants(tmp_path: Path):
-    command = [sys.executable, "-c", "import benchmarks.studies.child as child; print('gamma_4' in child.main.__globals__['CONTENDERS'])"]
-    assert subprocess.run(command, cwd=Path(__file__).parents[2], check=True, stdout=subprocess.PIPE, text=True).stdout.strip() == "True"
+    command = [
+        sys.executable,
+        "-c",
+        "import benchmarks.studies.child as child; print('gamma_4' in child.main.__globals__['CONTENDERS'])",
+    ]
+    assert (
+        subprocess.run(
+            command, cwd=Path(__file__).parents[2], check=True, stdout=subprocess.PIPE, text=True
+        ).stdout.strip()
+        == "True"
+    )

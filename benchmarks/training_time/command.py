@@ -1,4 +1,7 @@
-"""`python -m benchmarks training_time`: whole trainings in turns; writes `benchmarks/results/training_time.md`."""
+"""`python -m benchmarks training_time`: whole trainings in turns.
+
+Writes `benchmarks/results/training_time.md`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,11 @@ from benchmarks.trainings import KEEP_FLOPS, Training, train_in_turns
 from benchmarks.waiting import waiting
 
 BAR = 0.80
-CONTENDERS = {"dense": "dense", "ours": "ours, shrinking", "torch_pruning": "Torch-Pruning: train, prune, fine-tune"}
+CONTENDERS = {
+    "dense": "dense",
+    "ours": "ours, shrinking",
+    "torch_pruning": "Torch-Pruning: train, prune, fine-tune",
+}
 
 _INTRODUCTION = """\
 ResNet-{depth} on images of 32 x 32 (noise), batches of {batch}, float32, channels last, {steps} steps for everyone, really run. The loops
@@ -35,16 +42,27 @@ environment and layout, and its ratio is to that one. Accuracy is another table'
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be asked for."""
     parser.add_argument("--depth", type=int, default=56, help="of the ResNet (default: 56)")
-    parser.add_argument("--steps", type=int, default=300, metavar="N", help="length of each run (default: 300)")
+    parser.add_argument(
+        "--steps", type=int, default=300, metavar="N", help="length of each run (default: 300)"
+    )
     parser.add_argument("--batch-size", type=int, default=128, metavar="N")
-    parser.add_argument("--hesso-python", type=Path, metavar="FILE", help="python with only_train_once (default: that of `make hesso`)")
+    parser.add_argument(
+        "--hesso-python",
+        type=Path,
+        metavar="FILE",
+        help="python with only_train_once (default: that of `make hesso`)",
+    )
     parser.add_argument("--out", type=Path, default=RESULTS / "training_time.md", metavar="FILE")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure and write the sheet; 1 if the bar is missed."""
     python = python_of_peer(arguments.hesso_python)
-    sizes = {"architecture": f"resnet{arguments.depth}", "num_steps": arguments.steps, "batch_size": arguments.batch_size}
+    sizes = {
+        "architecture": f"resnet{arguments.depth}",
+        "num_steps": arguments.steps,
+        "batch_size": arguments.batch_size,
+    }
     with waiting(arguments.steps * (2 if python else 1), "ours, dense, Torch-Pruning") as bar:
         found = train_in_turns(tuple(CONTENDERS), **sizes, advance=bar.advance)
         bar.say("HESSO, dense on torch 2.4.1")
@@ -52,7 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
     dense, ours = found["dense"], found["ours"]
     ratio, cpu_ratio = ours.seconds / dense.seconds, ours.cpu_seconds / dense.cpu_seconds
     steps_ratio = ours.step_seconds / dense.seconds
-    words = _INTRODUCTION.format(depth=arguments.depth, batch=arguments.batch_size, steps=arguments.steps, keep=KEEP_FLOPS)
+    words = _INTRODUCTION.format(
+        depth=arguments.depth, batch=arguments.batch_size, steps=arguments.steps, keep=KEEP_FLOPS
+    )
     header = (
         "contender",
         "seconds",
@@ -77,11 +97,22 @@ def run(arguments: argparse.Namespace) -> int:
                 [
                     ("time of the whole training", f"<= {BAR:.2f}", f"{ratio:.3f}", yes(ratio <= BAR)),
                     ("time, steps only", f"<= {BAR:.2f}", f"{steps_ratio:.3f}", yes(steps_ratio <= BAR)),
-                    ("CPU seconds of all threads, steps only", f"<= {BAR:.2f}", f"{cpu_ratio:.3f}", yes(cpu_ratio <= BAR)),
+                    (
+                        "CPU seconds of all threads, steps only",
+                        f"<= {BAR:.2f}",
+                        f"{cpu_ratio:.3f}",
+                        yes(cpu_ratio <= BAR),
+                    ),
                 ],
             ),
             "",
-            *table(header, [*(_cells(words, found[name], dense) for name, words in CONTENDERS.items()), *_hesso_cells(hesso)]),
+            *table(
+                header,
+                [
+                    *(_cells(words, found[name], dense) for name, words in CONTENDERS.items()),
+                    *_hesso_cells(hesso),
+                ],
+            ),
         ],
     )
     return 0 if ratio <= BAR else 1
@@ -91,7 +122,11 @@ def _cells(name: str, training: Training, dense: Training) -> tuple[str, ...]:
     laps = training.laps
     tenth = max(1, len(laps) // 10)
     first, last = (1000 * median(lap.wall for lap in part) for part in (laps[:tenth], laps[-tenth:]))
-    ratios = (training.seconds / dense.seconds, training.step_seconds / dense.seconds, training.cpu_seconds / dense.cpu_seconds)
+    ratios = (
+        training.seconds / dense.seconds,
+        training.step_seconds / dense.seconds,
+        training.cpu_seconds / dense.cpu_seconds,
+    )
     return (
         name,
         f"{training.seconds:.1f}",
@@ -110,7 +145,15 @@ def _hesso_cells(found: dict[str, Any] | None) -> list[tuple[str, ...]]:
     steps_only = hesso["seconds"] - hesso["once"]
     ratios = (hesso["seconds"] / dense["seconds"], steps_only / dense["seconds"], hesso["cpu"] / dense["cpu"])
     return [
-        (f"dense on {found['versions']}", f"{dense['seconds']:.1f}", *["1.000"] * 3, "0.0", "-", "-", "1.000"),
+        (
+            f"dense on {found['versions']}",
+            f"{dense['seconds']:.1f}",
+            *["1.000"] * 3,
+            "0.0",
+            "-",
+            "-",
+            "1.000",
+        ),
         (
             "HESSO, same environment",
             f"{hesso['seconds']:.1f}",

@@ -1,7 +1,9 @@
-"""HESSO and a dense loop in turns, in only_train_once's environment; prints a line per step and at last what was found, as JSON.
+"""HESSO and a dense loop in turns, in only_train_once's environment.
 
-`python -m benchmarks.training_time.hesso_child ARCHITECTURE STEPS BATCH LATENCY_SECONDS`. Nothing of trainonce is imported: it wants
-a newer torch.
+Prints a line per step and at last what was found, as JSON.
+
+`python -m benchmarks.training_time.hesso_child ARCHITECTURE STEPS BATCH LATENCY_SECONDS`. Nothing of
+trainonce is imported: it wants a newer torch.
 """
 
 from __future__ import annotations
@@ -20,7 +22,12 @@ from benchmarks.trainings import train_in_turns
 def main() -> None:
     """Both loops, step by step, the cut, and how fast both models are."""
     end_with_parent()
-    architecture, num_steps, batch_size, latency_seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+    architecture, num_steps, batch_size, latency_seconds = (
+        sys.argv[1],
+        int(sys.argv[2]),
+        int(sys.argv[3]),
+        float(sys.argv[4]),
+    )
     found = train_in_turns(
         ("dense", "hesso"),
         architecture=architecture,
@@ -31,7 +38,11 @@ def main() -> None:
         advance=lambda: print("step", flush=True),
     )
     models = {name: training.model for name, training in found.items()}
-    latencies = [latencies_ms(models, torch.randn(size, 3, 32, 32), seconds=latency_seconds) for size in (1, batch_size) if latency_seconds]
+    latencies = [
+        latencies_ms(models, torch.randn(size, 3, 32, 32), seconds=latency_seconds)
+        for size in (1, batch_size)
+        if latency_seconds
+    ]
     facts = {
         name: {
             "seconds": training.seconds,
@@ -42,7 +53,14 @@ def main() -> None:
         }
         for name, training in found.items()
     }
-    print(json.dumps({**facts, "versions": f"torch {torch.__version__}, only_train_once {version_of('only_train_once')}"}))
+    print(
+        json.dumps(
+            {
+                **facts,
+                "versions": f"torch {torch.__version__}, only_train_once {version_of('only_train_once')}",
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -16,7 +16,9 @@ from benchmarks.torchpruning import magnitude_pruner, prune_to
 class TrainPruneTune(PlainLoop):
     """Torch-Pruning: train for half of the steps, prune, fine-tune for the other half with a new optimizer."""
 
-    def __init__(self, model: nn.Module, recipe: Recipe, total_steps: int, *, example: Tensor, keep_flops: float) -> None:
+    def __init__(
+        self, model: nn.Module, recipe: Recipe, total_steps: int, *, example: Tensor, keep_flops: float
+    ) -> None:
         super().__init__(model, recipe, total_steps)
         self._example = example[:1]
         self._keep_flops = keep_flops
@@ -28,7 +30,8 @@ class TrainPruneTune(PlainLoop):
         return super().step(batch, held)
 
     def _prune(self) -> None:
-        # How far to go is found on a copy: that takes long, is this harness's counting, and must not be charged to the peer.
+        # How far to go is found on a copy: that takes long, is this harness's counting, and must not be
+        # charged to the peer.
         tried = copy.deepcopy(self.model)
         prune_to(tried, self._example, self._keep_flops)
         wanted = count_parameters(tried)

@@ -1,4 +1,7 @@
-"""Laws of the command line: results on stdout, bad input in one line on stderr with exit code 2, never a traceback."""
+"""Laws of the command line.
+
+Results on stdout, bad input in one line on stderr with exit code 2, never a traceback.
+"""
 
 import json
 import subprocess
@@ -86,7 +89,9 @@ def test_bad_input_is_told_in_one_line(words: list[str], capsys: pytest.CaptureF
         (["export", "runs/demo", "--fromat", "onnx"], "--format"),
     ],
 )
-def test_a_wrong_flag_is_refused_with_the_nearest_one(words: list[str], near: str, capsys: pytest.CaptureFixture[str]):
+def test_a_wrong_flag_is_refused_with_the_nearest_one(
+    words: list[str], near: str, capsys: pytest.CaptureFixture[str]
+):
     assert main(words) == 2
     err = capsys.readouterr().err
     assert f"Did you mean {near}?" in err

@@ -1,4 +1,7 @@
-"""Laws of the commands on a run: what is trained can be measured, reported, exported and repeated, and says the same everywhere."""
+"""Laws of the commands on a run.
+
+What is trained can be measured, reported, exported and repeated, and says the same everywhere.
+"""
 
 import json
 import re
@@ -37,7 +40,16 @@ def copied(run: Path, tmp_path: Path) -> Path:
 
 def test_the_folder_holds_what_was_promised(run: Path):
     names = {str(path.relative_to(run)) for path in run.rglob("*")}
-    wanted = ("config.yaml", "metrics.jsonl", "summary.csv", "log.txt", "env.json", "report.html", "report.json", "checkpoints")
+    wanted = (
+        "config.yaml",
+        "metrics.jsonl",
+        "summary.csv",
+        "log.txt",
+        "env.json",
+        "report.html",
+        "report.json",
+        "checkpoints",
+    )
     assert {*wanted, "small/model.safetensors", "small/plan.json", "small/README.md"} <= names
     card = (run / "small" / "README.md").read_text()
     for word in ("cifar:resnet20", "digits", "FLOPs", "Milliseconds", "seed 0", "conv1", "Limits"):
@@ -55,14 +67,21 @@ def test_evaluate_says_what_training_said(run: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_written_configuration_repeats_the_run_to_the_bit(run: Path, tmp_path: Path):
-    assert main(["train", "--config", str(run / "config.yaml"), "--quiet", "--out", str(tmp_path / "again")]) == 0
+    assert (
+        main(["train", "--config", str(run / "config.yaml"), "--quiet", "--out", str(tmp_path / "again")])
+        == 0
+    )
     one, other = (load_file(folder / "small" / "model.safetensors") for folder in (run, tmp_path / "again"))
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
-    assert (run / "small" / "plan.json").read_text() == (tmp_path / "again" / "small" / "plan.json").read_text()
+    assert (run / "small" / "plan.json").read_text() == (
+        tmp_path / "again" / "small" / "plan.json"
+    ).read_text()
 
 
-def test_a_finished_run_is_not_overwritten_and_resuming_it_is_no_error(run: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_finished_run_is_not_overwritten_and_resuming_it_is_no_error(
+    run: Path, capsys: pytest.CaptureFixture[str]
+):
     assert main(["train", "digits.resnet20", *FLAGS, "--out", str(run)]) == 2
     assert "is finished" in capsys.readouterr().err
     for words in (["--resume", str(run)], ["digits.resnet20", *FLAGS, "--out", str(run), "--resume", "auto"]):
@@ -80,8 +99,14 @@ def test_a_run_without_its_end_goes_on_to_the_same_end(copied: Path, run: Path):
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_a_run_that_was_killed_after_its_end_gets_its_page_and_its_card(copied: Path, capsys: pytest.CaptureFixture[str]):
-    page, card, draft = copied / "report.html", copied / "small" / "README.md", copied / f".trainonce-draft-{uuid4().hex}-report.html"
+def test_a_run_that_was_killed_after_its_end_gets_its_page_and_its_card(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+):
+    page, card, draft = (
+        copied / "report.html",
+        copied / "small" / "README.md",
+        copied / f".trainonce-draft-{uuid4().hex}-report.html",
+    )
     wanted = page.read_text(), card.read_text()
     page.unlink()
     card.rename(draft)
@@ -96,7 +121,18 @@ def test_a_folder_in_which_a_run_was_killed_at_its_very_start_is_used(copied: Pa
     out.mkdir()
     (out / ".lock").touch()
     (out / f".trainonce-draft-{uuid4().hex}-config.yaml").write_text("model: cif")
-    words = ["train", "--config", str(run / "config.yaml"), "--epochs", "1", "--quiet", "--resume", "auto", "--out", str(out)]
+    words = [
+        "train",
+        "--config",
+        str(run / "config.yaml"),
+        "--epochs",
+        "1",
+        "--quiet",
+        "--resume",
+        "auto",
+        "--out",
+        str(out),
+    ]
     assert main(words) == 0
     (out / "report.json").unlink()
     (out / "env.json").unlink()
@@ -105,8 +141,12 @@ def test_a_folder_in_which_a_run_was_killed_at_its_very_start_is_used(copied: Pa
     assert json.loads((out / "env.json").read_text())["seed"] == 0
 
 
-@pytest.mark.parametrize("words", [["--lr", "0.3"], ["digits.resnet20"], ["--out", "elsewhere"], ["--config", "config.yaml"]])
-def test_what_can_not_change_when_going_on_is_refused(run: Path, words: list[str], capsys: pytest.CaptureFixture[str]):
+@pytest.mark.parametrize(
+    "words", [["--lr", "0.3"], ["digits.resnet20"], ["--out", "elsewhere"], ["--config", "config.yaml"]]
+)
+def test_what_can_not_change_when_going_on_is_refused(
+    run: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+):
     assert main(["train", "--resume", str(run), *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
@@ -132,8 +172,12 @@ def test_onnx_runtime_agrees_on_every_sample(copied: Path, capsys: pytest.Captur
     assert "exists already" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("name", "file"), [("pt2", "model.pt2"), ("safetensors", "exported/model.safetensors")])
-def test_other_formats_are_written_and_compared(copied: Path, name: str, file: str, capsys: pytest.CaptureFixture[str]):
+@pytest.mark.parametrize(
+    ("name", "file"), [("pt2", "model.pt2"), ("safetensors", "exported/model.safetensors")]
+)
+def test_other_formats_are_written_and_compared(
+    copied: Path, name: str, file: str, capsys: pytest.CaptureFixture[str]
+):
     assert main(["export", str(copied), "--format", name]) == 0
     assert "same classes on all 360" in capsys.readouterr().out
     assert (copied / file).is_file()
@@ -164,7 +208,9 @@ def test_an_export_that_finds_no_room_is_told_in_one_line_and_leaves_nothing(
         assert sorted(disk.iterdir()) == before
 
 
-def test_an_export_into_a_folder_that_is_not_there_is_told_in_one_line(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_an_export_into_a_folder_that_is_not_there_is_told_in_one_line(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     for name in ("onnx", "pt2", "safetensors"):
         assert main(["export", str(run), "--format", name, "--out", str(tmp_path / "nowhere" / "model")]) == 2
         assert f"can't write {tmp_path / 'nowhere' / 'model'}" in capsys.readouterr().err
@@ -182,7 +228,9 @@ def test_bench_measures_both_models_in_turns(run: Path, capsys: pytest.CaptureFi
     assert main(["bench", str(run), "--seconds", "0"]) == 2
 
 
-def test_bench_compiles_each_model_once_and_fits_a_terminal(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_bench_compiles_each_model_once_and_fits_a_terminal(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     compile_model, graphs = torch.compile, []
 
     def backend(graph, _):
@@ -190,9 +238,13 @@ def test_bench_compiles_each_model_once_and_fits_a_terminal(run: Path, monkeypat
         return graph.forward
 
     # The compiler itself takes a minute; what is looked at here is how often it is asked.
-    monkeypatch.setattr(torch, "compile", lambda model, dynamic: compile_model(model, dynamic=dynamic, backend=backend))
+    monkeypatch.setattr(
+        torch, "compile", lambda model, dynamic: compile_model(model, dynamic=dynamic, backend=backend)
+    )
     monkeypatch.setenv("COLUMNS", "80")
-    assert main(["bench", str(run), "--engine", "compiled", "--batch-size", "1", "64", "--seconds", "0.05"]) == 0
+    assert (
+        main(["bench", str(run), "--engine", "compiled", "--batch-size", "1", "64", "--seconds", "0.05"]) == 0
+    )
     out, err = capsys.readouterr()
     assert len(graphs) == 4
     assert out.count("compiled") == 2
@@ -200,12 +252,30 @@ def test_bench_compiles_each_model_once_and_fits_a_terminal(run: Path, monkeypat
     assert "compiled, batch 64" in err
 
 
-def test_bench_says_why_an_engine_is_left_out(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_bench_says_why_an_engine_is_left_out(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     def refuse(*_, **__):
         raise RuntimeError("no C++ compiler\nwas found")
 
     monkeypatch.setattr(torch, "compile", refuse)
-    assert main(["bench", str(run), "--engine", "compiled", "eager", "--batch-size", "2", "--seconds", "0.05", "--json"]) == 0
+    assert (
+        main(
+            [
+                "bench",
+                str(run),
+                "--engine",
+                "compiled",
+                "eager",
+                "--batch-size",
+                "2",
+                "--seconds",
+                "0.05",
+                "--json",
+            ]
+        )
+        == 0
+    )
     found = json.loads(capsys.readouterr().out)
     assert found["left_out"] == ["compiled: no C++ compiler was found"]
     assert [row["engine"] for row in found["rows"]] == ["eager"]

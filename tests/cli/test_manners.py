@@ -72,10 +72,22 @@ CHANGES = {
         f"config.yaml {kind}": turned_into("config.yaml", kind)
         for kind in ("gone", "folder", "empty", "binary", "pipe", "dangling", "loop")
     },
-    **{f"small {kind}": turned_into("small", kind) for kind in ("gone", "folder", "empty", "binary", "pipe", "dangling", "loop")},
-    **{f"plan.json {kind}": turned_into("small/plan.json", kind) for kind in ("gone", "folder", "empty", "binary", "[]", "{}", "null")},
-    **{f"weights {kind}": turned_into("small/model.safetensors", kind) for kind in ("gone", "folder", "empty", "binary")},
-    **{f"sums {kind}": turned_into("small/SHA256SUMS", kind) for kind in ("gone", "folder", "empty", "binary")},
+    **{
+        f"small {kind}": turned_into("small", kind)
+        for kind in ("gone", "folder", "empty", "binary", "pipe", "dangling", "loop")
+    },
+    **{
+        f"plan.json {kind}": turned_into("small/plan.json", kind)
+        for kind in ("gone", "folder", "empty", "binary", "[]", "{}", "null")
+    },
+    **{
+        f"weights {kind}": turned_into("small/model.safetensors", kind)
+        for kind in ("gone", "folder", "empty", "binary")
+    },
+    **{
+        f"sums {kind}": turned_into("small/SHA256SUMS", kind)
+        for kind in ("gone", "folder", "empty", "binary")
+    },
     **{
         f"config: {text[:40]}": turned_into("config.yaml", text)
         for text in (
@@ -110,7 +122,9 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_run_with_something_wrong_in_it_is_told_in_one_line(name: str, run: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_run_with_something_wrong_in_it_is_told_in_one_line(
+    name: str, run: Path, capsys: pytest.CaptureFixture[str]
+):
     CHANGES[name](run)
     before = listing(run)
     for command in ON_A_RUN:
@@ -119,17 +133,28 @@ def test_a_run_with_something_wrong_in_it_is_told_in_one_line(name: str, run: Pa
 
 
 REPORTS = {
-    **{f"report.json {kind}": turned_into("report.json", kind) for kind in ("empty", "binary", "[]", "{}", '"text"', "{")},
+    **{
+        f"report.json {kind}": turned_into("report.json", kind)
+        for kind in ("empty", "binary", "[]", "{}", '"text"', "{")
+    },
     "no config": lambda run: [(run / name).unlink() for name in ("report.json", "config.yaml")],
     "no records": lambda run: [(run / name).unlink() for name in ("report.json", "metrics.jsonl")],
-    "records are a folder": lambda run: [(run / "report.json").unlink(), turned_into("metrics.jsonl", "folder")(run)],
+    "records are a folder": lambda run: [
+        (run / "report.json").unlink(),
+        turned_into("metrics.jsonl", "folder")(run),
+    ],
     "environment is text": lambda run: [(run / "report.json").unlink(), turned_into("env.json", "text")(run)],
-    "configuration is binary": lambda run: [(run / "report.json").unlink(), turned_into("config.yaml", "binary")(run)],
+    "configuration is binary": lambda run: [
+        (run / "report.json").unlink(),
+        turned_into("config.yaml", "binary")(run),
+    ],
 }
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_a_run_whose_report_is_damaged_is_told_in_one_line(name: str, run: Path, made: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_run_whose_report_is_damaged_is_told_in_one_line(
+    name: str, run: Path, made: Path, capsys: pytest.CaptureFixture[str]
+):
     REPORTS[name](run)
     before = listing(run)
     refused(["report", str(run)], capsys)
@@ -216,7 +241,9 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize("words", WORDS, ids=lambda words: " ".join(words)[:60].encode("unicode_escape").decode())
+@pytest.mark.parametrize(
+    "words", WORDS, ids=lambda words: " ".join(words)[:60].encode("unicode_escape").decode()
+)
 def test_wrong_words_are_told_in_one_line(words: list[str], run: Path, capsys: pytest.CaptureFixture[str]):
     Path("dangling").symlink_to("nowhere/at/all")
     before = listing(run)
@@ -232,7 +259,11 @@ def test_a_folder_with_spaces_and_brackets_is_a_folder(run: Path, capsys: pytest
     assert f"{run}/exported: same classes" in capsys.readouterr().out
 
 
-WITHOUT_RIGHTS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search"]
+WITHOUT_RIGHTS = [
+    "setpriv",
+    "--bounding-set=-dac_override,-dac_read_search",
+    "--inh-caps=-dac_override,-dac_read_search",
+]
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="no permission stops root")
@@ -246,7 +277,11 @@ sys.exit(max(main(words.split("|")) for words in sys.argv[1:]) or 1)
     (run / "closed" / "config.yaml").write_text("lr: 0.1")
     (run / "closed").chmod(0o600)
     calls = [f"{command}|closed" for command in (*ON_A_RUN, "report")]
-    calls += ["train|--resume|closed", "train|digits.resnet20|--out|closed/x", "train|--config|closed/config.yaml"]
+    calls += [
+        "train|--resume|closed",
+        "train|digits.resnet20|--out|closed/x",
+        "train|--config|closed/config.yaml",
+    ]
     calls += ["export|.|--format|pt2|--out|closed/model.pt2"]
     start = WITHOUT_RIGHTS if os.geteuid() == 0 else []
     environment = {**os.environ, "PYTHONPATH": str(Path(trainonce.__file__).parents[1])}
@@ -263,7 +298,9 @@ sys.exit(max(main(words.split("|")) for words in sys.argv[1:]) or 1)
         assert "Errno" not in line
 
 
-def test_a_report_that_can_not_be_written_names_the_folder(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_a_report_that_can_not_be_written_names_the_folder(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied", str(run / ".report.html.draft"))
 

@@ -1,4 +1,7 @@
-"""Laws of starting and ending: Ctrl-C at any moment, a closed pipe or a full disk behind stdout end a command without a traceback."""
+"""Laws of starting and ending.
+
+Ctrl-C at any moment, a closed pipe or a full disk behind stdout end a command without a traceback.
+"""
 
 import ast
 import os
@@ -21,10 +24,21 @@ time.sleep(60)
 def start(*words: str, cwd: Path, path: str = "", **options) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(part for part in (path, str(ROOT)) if part)}
     command = [sys.executable, *words]
-    return subprocess.run(command, cwd=cwd, env=environment, text=True, stderr=subprocess.PIPE, check=False, timeout=240, **options)
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env=environment,
+        text=True,
+        stderr=subprocess.PIPE,
+        check=False,
+        timeout=240,
+        **options,
+    )
 
 
-@pytest.mark.parametrize("words", [["-m", "trainonce"], ["-c", "import sys; from trainonce.cli import main; sys.exit(main())"]])
+@pytest.mark.parametrize(
+    "words", [["-m", "trainonce"], ["-c", "import sys; from trainonce.cli import main; sys.exit(main())"]]
+)
 def test_ctrl_c_while_torch_is_loaded_ends_with_one_word(words: list[str], tmp_path: Path):
     (tmp_path / "first").mkdir()
     (tmp_path / "first" / "torch.py").write_text(SLOW_TORCH)
@@ -33,7 +47,10 @@ def test_ctrl_c_while_torch_is_loaded_ends_with_one_word(words: list[str], tmp_p
 
 
 def test_the_package_loads_nothing_before_it_is_used(tmp_path: Path):
-    source = "import sys, trainonce; found = {'torch', 'rich', 'yaml'} & set(sys.modules); sys.exit(str(found) if found else 0)"
+    source = (
+        "import sys, trainonce; found = {'torch', 'rich', 'yaml'} & set(sys.modules); sys.exit(str(found) if "
+        "found else 0)"
+    )
     assert start("-c", source, cwd=tmp_path).returncode == 0
 
 

@@ -54,9 +54,12 @@ def test_a_file_without_a_function_and_one_in_another_folder(capsys: pytest.Capt
 
 @pytest.mark.parametrize("flag", ["--keep-flops", "--keep-params"])
 @pytest.mark.parametrize(
-    ("written", "meant"), [("50%", "0.5"), ("50 %", "0.5"), ("45", "0.45"), ("100", "1"), ("0,5", "0.5"), ("7.5%", "0.075")]
+    ("written", "meant"),
+    [("50%", "0.5"), ("50 %", "0.5"), ("45", "0.45"), ("100", "1"), ("0,5", "0.5"), ("7.5%", "0.075")],
 )
-def test_a_percentage_instead_of_a_share(flag: str, written: str, meant: str, capsys: pytest.CaptureFixture[str]):
+def test_a_percentage_instead_of_a_share(
+    flag: str, written: str, meant: str, capsys: pytest.CaptureFixture[str]
+):
     assert main(["train", "digits.resnet20", flag, written]) == 2
     err = capsys.readouterr().err
     assert f"Did you mean {meant}? See" in err

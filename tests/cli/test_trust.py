@@ -44,7 +44,18 @@ def commands(folder: Path) -> dict[str, list[str]]:
         "export": ["export", str(folder), "--format", "safetensors", "--out", "exported"],
         "bench": ["bench", str(folder), "--engine", "eager", "--batch-size", "2", "--seconds", "0.01"],
         "resume": ["train", "--resume", str(unfinished), "--quiet"],
-        "config": ["train", "--config", str(folder / "config.yaml"), "--out", "again", "--epochs", "1", "--keep-flops", "1", "--quiet"],
+        "config": [
+            "train",
+            "--config",
+            str(folder / "config.yaml"),
+            "--out",
+            "again",
+            "--epochs",
+            "1",
+            "--keep-flops",
+            "1",
+            "--quiet",
+        ],
     }
 
 
@@ -52,7 +63,9 @@ NAMES = ["evaluate", "export", "bench", "resume", "config"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_code_that_a_file_names_is_not_imported(name: str, stranger: Path, capsys: pytest.CaptureFixture[str]):
+def test_code_that_a_file_names_is_not_imported(
+    name: str, stranger: Path, capsys: pytest.CaptureFixture[str]
+):
     assert main(commands(stranger)[name]) == 2
     err = capsys.readouterr().err
     assert "--trust-code" in err
@@ -63,7 +76,9 @@ def test_code_that_a_file_names_is_not_imported(name: str, stranger: Path, capsy
 
 @pytest.mark.parametrize("words", [["--trust-code"], ["--model", "trust_helper:build"]])
 @pytest.mark.parametrize("name", NAMES)
-def test_the_user_may_trust_it(name: str, words: list[str], stranger: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_user_may_trust_it(
+    name: str, words: list[str], stranger: Path, capsys: pytest.CaptureFixture[str]
+):
     # A model whose module is given is built; the run itself need not come to an end here.
     extra = ["--device", "toaster"] if name in ("resume", "config") else []
     assert main([*commands(stranger)[name], *words, *extra]) == (2 if extra else 0)
@@ -101,11 +116,16 @@ def test_settings_can_be_looked_at_without_trust(stranger: Path, capsys: pytest.
         "cifar:__class__",
     ],
 )
-def test_a_librarys_name_can_name_nothing_but_the_librarys_models(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_librarys_name_can_name_nothing_but_the_librarys_models(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "config.yaml").write_text(f"model: '{name}'\ndata: digits\n")
-    for words in (["evaluate", str(folder)], ["train", "--config", str(folder / "config.yaml"), "--out", str(tmp_path / "out")]):
+    for words in (
+        ["evaluate", str(folder)],
+        ["train", "--config", str(folder / "config.yaml"), "--out", str(tmp_path / "out")],
+    ):
         assert main(words) == 2
         assert capsys.readouterr().err.count("\n") == 1
     with pytest.raises(UnknownModelError):
@@ -132,7 +152,9 @@ def test_only_names_of_libraries_are_no_code(library: str):
 def test_the_line_that_says_how_to_go_on_works(tmp_path: Path):
     folder = tmp_path / "a run"
     assert how_to_resume(folder, {"model": "timm:x"}) == f"trainonce train --resume '{folder}'"
-    assert how_to_resume(folder, {"model": "mine:build"}) == f"trainonce train --resume '{folder}' --trust-code"
+    assert (
+        how_to_resume(folder, {"model": "mine:build"}) == f"trainonce train --resume '{folder}' --trust-code"
+    )
     assert how_to_resume(folder, {}) == f"trainonce.fit(..., out={str(folder)!r}, resume=True)"
 
 

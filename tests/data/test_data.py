@@ -1,4 +1,7 @@
-"""Laws of the data: a sample looks the same whoever reads it, nothing is lost or repeated, what is broken is named."""
+"""Laws of the data.
+
+A sample looks the same whoever reads it, nothing is lost or repeated, what is broken is named.
+"""
 
 import logging
 from pathlib import Path
@@ -11,7 +14,14 @@ from torch import Tensor
 
 from trainonce.data import cifar, fashion
 from trainonce.data.augmentation import POLICIES, ShiftAndFlip, small_image_augmentation
-from trainonce.data.catalogue import DataOptions, check_source, dataset, dataset_names, describe_data, open_data
+from trainonce.data.catalogue import (
+    DataOptions,
+    check_source,
+    dataset,
+    dataset_names,
+    describe_data,
+    open_data,
+)
 from trainonce.data.pictures import Normalisation
 from trainonce.data.sample_rng import mix, uniform
 from trainonce.errors import DataError
@@ -137,7 +147,9 @@ class FakeFashion(FakeCifar):
         ("fashion_mnist", fashion, "FashionMNIST", FakeFashion),
     ],
 )
-def test_torchvision_sets_are_downloaded_only_where_allowed(name, module, kind, fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_torchvision_sets_are_downloaded_only_where_allowed(
+    name, module, kind, fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(module.datasets, kind, fake)
     with pytest.raises(DataError, match="--download"):
         open_data(name, DataOptions(data_dir=tmp_path, download=False))
@@ -197,7 +209,9 @@ def test_reading_processes_change_nothing(tmp_path: Path):
 
 @pytest.mark.parametrize("content", [b"", b"no image at all", "truncated"])
 @pytest.mark.parametrize("size", [16, 72])
-def test_a_broken_image_is_named_and_left_out(tmp_path: Path, content, size: int, caplog: pytest.LogCaptureFixture):
+def test_a_broken_image_is_named_and_left_out(
+    tmp_path: Path, content, size: int, caplog: pytest.LogCaptureFixture
+):
     write_classes(tmp_path / "train", num_images=4, size=80)
     write_classes(tmp_path / "val", num_images=4, size=80)
     for part in ("train", "val"):
@@ -219,7 +233,10 @@ def test_too_many_broken_images_stop_the_run(tmp_path: Path, size: int):
     for image in range(3):
         (tmp_path / "train" / "cat" / f"{image}.png").write_bytes(b"")
     with pytest.raises(DataError, match="3 images can't be read, more than the 2"):
-        one_batch(open_data(f"folder:{tmp_path}", DataOptions(image_size=size, max_bad_images=2)).train, torch.arange(9))
+        one_batch(
+            open_data(f"folder:{tmp_path}", DataOptions(image_size=size, max_bad_images=2)).train,
+            torch.arange(9),
+        )
 
 
 @pytest.mark.parametrize("size", [None, 24])
@@ -256,7 +273,9 @@ def test_a_folder_without_validation_or_classes_is_refused(tmp_path: Path):
         open_data(f"folder:{tmp_path / 'train' / 'cat'}")
 
 
-@pytest.mark.parametrize("source", ["digit", "", "folder:", "folder:/no/such/place", "cifar10:here", "imagenett", "imagenet:x"])
+@pytest.mark.parametrize(
+    "source", ["digit", "", "folder:", "folder:/no/such/place", "cifar10:here", "imagenett", "imagenet:x"]
+)
 def test_a_wrong_name_is_refused_before_anything_is_loaded(source: str):
     with pytest.raises(DataError) as error:
         check_source(source, DataOptions())

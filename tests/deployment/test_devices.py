@@ -1,4 +1,7 @@
-"""Laws of --device: what a command measures or compares is computed there, or the device is refused in one line."""
+"""Laws of --device.
+
+What a command measures or compares is computed there, or the device is refused in one line.
+"""
 
 import json
 from pathlib import Path
@@ -47,7 +50,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def words_for(command: str, run: Path, out: Path) -> list[str]:
-    extra = {"evaluate": [], "export": ["--format", "safetensors", "--out", str(out)], "bench": ["--engine", "eager", "--seconds", "0.01"]}
+    extra = {
+        "evaluate": [],
+        "export": ["--format", "safetensors", "--out", str(out)],
+        "bench": ["--engine", "eager", "--seconds", "0.01"],
+    }
     return [command, str(run), *extra[command]]
 
 
@@ -56,10 +63,17 @@ COMMANDS = ["evaluate", "export", "bench"]
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
-    ("name", "reason"), [("cuda", "no GPU"), ("mps", "none here"), ("toaster", "got 'toaster'"), ("meta", "got 'meta'")]
+    ("name", "reason"),
+    [("cuda", "no GPU"), ("mps", "none here"), ("toaster", "got 'toaster'"), ("meta", "got 'meta'")],
 )
 def test_a_device_that_is_not_there_is_refused_in_one_line(
-    command: str, name: str, reason: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str,
+    name: str,
+    reason: str,
+    run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
@@ -71,7 +85,9 @@ def test_a_device_that_is_not_there_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_device_that_was_asked_for_is_chosen(command: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_device_that_was_asked_for_is_chosen(
+    command: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     asked = Asked()
     monkeypatch.setattr(evaluating if command == "evaluate" else deploying, "choose_device", asked)
     assert main([*words_for(command, run, tmp_path / "out"), "--device", "cuda:1"]) == 0
@@ -93,7 +109,15 @@ def test_bench_hands_its_device_on(run: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_both_models_are_measured_where_they_should_be():
     dense, small = Witness(), Witness()
-    found = bench(dense, small, torch.randn(1, 3, 2, 2), batch_sizes=(1, 3), engines=("eager",), seconds=0.01, device=ELSEWHERE)
+    found = bench(
+        dense,
+        small,
+        torch.randn(1, 3, 2, 2),
+        batch_sizes=(1, 3),
+        engines=("eager",),
+        seconds=0.01,
+        device=ELSEWHERE,
+    )
     assert found.device == "meta"
     assert [row.batch_size for row in found.rows] == [1, 3]
     assert dense.seen == small.seen == {("meta", "meta")}
@@ -101,7 +125,15 @@ def test_both_models_are_measured_where_they_should_be():
 
 def test_onnx_runtime_is_left_out_elsewhere_with_the_reason():
     engines = ("onnxruntime", "eager")
-    found = bench(Witness(), Witness(), torch.randn(1, 3, 2, 2), batch_sizes=(1,), engines=engines, seconds=0.01, device=ELSEWHERE)
+    found = bench(
+        Witness(),
+        Witness(),
+        torch.randn(1, 3, 2, 2),
+        batch_sizes=(1,),
+        engines=engines,
+        seconds=0.01,
+        device=ELSEWHERE,
+    )
     assert [row.engine for row in found.rows] == ["eager"]
     assert found.left_out == ("onnxruntime: measured on the CPU only; pass --device cpu",)
 
@@ -112,7 +144,9 @@ def test_the_clock_waits_for_the_device(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.mps, "synchronize", lambda: waited.append("mps"))
     measures._wait_for([torch.device("cuda", 1), torch.device("mps"), torch.device("cpu")])
     assert waited == ["cuda 1", "mps"]
-    monkeypatch.setattr(measures, "_wait_for", lambda devices: waited.extend(str(device) for device in devices))
+    monkeypatch.setattr(
+        measures, "_wait_for", lambda devices: waited.extend(str(device) for device in devices)
+    )
     waited.clear()
     measures.measure_latency({"one": Witness()}, torch.randn(1, 3, 2, 2), seconds=0.0)
     # Once after the warm-up, and after each of at least five calls.
@@ -155,7 +189,8 @@ def test_a_batch_that_does_not_fit_is_left_out_with_the_reason(
     def refuse_large(models, batch: Tensor, *, seconds: float):
         if len(batch) > 2:
             raise RuntimeError(
-                "[enforce fail at alloc_cpu.cpp]\nDefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."
+                "[enforce fail at alloc_cpu.cpp]\nDefaultCPUAllocator: can't allocate memory: you tried to "
+                "allocate 9 bytes."
             )
         return measure(models, batch, seconds=seconds)
 

@@ -59,7 +59,9 @@ def test_console_blocks_name_real_subcommands(capsys: pytest.CaptureFixture[str]
 def test_links_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
-            assert re.match(r"[a-z]+:", target) or (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+            assert re.match(r"[a-z]+:", target) or (page.parent / target).exists(), (
+                f"{page.name} links to {target}, which is not there"
+            )
 
 
 def test_blocks_of_a_page_share_names_and_fail_loudly(tmp_path: Path):
@@ -72,7 +74,10 @@ def test_blocks_of_a_page_share_names_and_fail_loudly(tmp_path: Path):
 
 
 def test_commands_are_read_from_console_blocks_only():
-    text = "$ make nothing\n```console\n$ make test  # quick\n$ make\noutput\n$ trainonce inspect timm:resnet18\n```\n"
+    text = (
+        "$ make nothing\n```console\n$ make test  # quick\n$ make\noutput\n$ trainonce inspect "
+        "timm:resnet18\n```\n"
+    )
     assert commands(text, "make") == {"test", ""}
     assert commands(text, "trainonce") == {"inspect"}
 

@@ -18,7 +18,15 @@ pytestmark = pytest.mark.timeout(900)
 
 def run(*words: str, cwd: Path) -> str:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -57,7 +65,10 @@ def test_a_folder_of_images_gives_a_small_model(tmp_path: Path):
             pixels = (60 + 120 * label + torch.randint(-40, 40, (64, 64, 3))).to(torch.uint8)
             Image.fromarray(pixels.numpy()).save(tmp_path / "photos" / name / f"{number}.png")
     said = run(str(ROOT / "examples" / "fit_folder.py"), "photos", "test_resnet", cwd=tmp_path)
-    before, after = (int(found.replace(",", "")) for found in re.search(r"([0-9,]+) -> ([0-9,]+) multiply-adds", said).groups())
+    before, after = (
+        int(found.replace(",", ""))
+        for found in re.search(r"([0-9,]+) -> ([0-9,]+) multiply-adds", said).groups()
+    )
     assert after <= 0.5 * before
     assert "on 8 images" in said
 

@@ -5,7 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.figures import EVIDENCE, HEADING, README, ROOT, Figure, look_up, read_figures, refreshed, section
+from benchmarks.figures import (
+    EVIDENCE,
+    HEADING,
+    README,
+    ROOT,
+    Figure,
+    look_up,
+    read_figures,
+    refreshed,
+    section,
+)
 
 TEXT = README.read_text(encoding="utf-8")
 
@@ -39,13 +49,19 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-SHOWN = [(page, figure) for page in (README, EVIDENCE) for figure in read_figures(page.read_text(encoding="utf-8"))]
+SHOWN = [
+    (page, figure) for page in (README, EVIDENCE) for figure in read_figures(page.read_text(encoding="utf-8"))
+]
 
 
-@pytest.mark.parametrize(("page", "figure"), SHOWN, ids=[f"{page.name}-{figure.words}" for page, figure in SHOWN])
+@pytest.mark.parametrize(
+    ("page", "figure"), SHOWN, ids=[f"{page.name}-{figure.words}" for page, figure in SHOWN]
+)
 def test_the_pages_agree_with_the_tables(page: Path, figure: Figure):
     assert (page.parent / figure.page).resolve().is_relative_to(ROOT / "benchmarks" / "results")
-    assert figure.value == look_up(figure, page.parent), f"{figure.page} has changed: python -m benchmarks.figures writes {page.name} again"
+    assert figure.value == look_up(figure, page.parent), (
+        f"{figure.page} has changed: python -m benchmarks.figures writes {page.name} again"
+    )
 
 
 def test_every_committed_table_is_read():

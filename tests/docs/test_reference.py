@@ -24,9 +24,19 @@ def first_sentence(thing: Any) -> str:
 
 
 def public_names() -> dict[str, Any]:
-    found = {f"trainonce.{name}": getattr(trainonce, name) for name in trainonce.__all__ if not inspect.ismodule(getattr(trainonce, name))}
-    found |= {f"trainonce.policies.{name}": getattr(trainonce.policies, name) for name in trainonce.policies.__all__}
-    found |= {f"trainonce.cost.{name}": thing for name, thing in members(trainonce.cost) if inspect.isfunction(thing)}
+    found = {
+        f"trainonce.{name}": getattr(trainonce, name)
+        for name in trainonce.__all__
+        if not inspect.ismodule(getattr(trainonce, name))
+    }
+    found |= {
+        f"trainonce.policies.{name}": getattr(trainonce.policies, name) for name in trainonce.policies.__all__
+    }
+    found |= {
+        f"trainonce.cost.{name}": thing
+        for name, thing in members(trainonce.cost)
+        if inspect.isfunction(thing)
+    }
     return found
 
 
@@ -47,23 +57,33 @@ def reference_rows() -> list[str]:
     for path, thing in public_names().items():
         rows.append(f"| `{path.removeprefix('trainonce.')}` | {first_sentence(thing)} |")
         # Policies have the methods of Policy, networks those of torch.
-        is_kind_of = inspect.isclass(thing) and issubclass(thing, Exception | trainonce.policies.Policy | nn.Module)
+        is_kind_of = inspect.isclass(thing) and issubclass(
+            thing, Exception | trainonce.policies.Policy | nn.Module
+        )
         if inspect.isclass(thing) and (not is_kind_of or thing is trainonce.policies.Policy):
-            rows += [f"| `{thing.__name__}.{name}` | {first_sentence(member)} |" for name, member in members(thing)]
+            rows += [
+                f"| `{thing.__name__}.{name}` | {first_sentence(member)} |" for name, member in members(thing)
+            ]
     return rows
 
 
 def flag_rows(name: str) -> list[str]:
     rows = []
     for action in commands()[name]._actions:
-        flags = [flag for flag in action.option_strings if not flag.startswith("--no-")] or [action.metavar or action.dest]
+        flags = [flag for flag in action.option_strings if not flag.startswith("--no-")] or [
+            action.metavar or action.dest
+        ]
         if "--help" not in flags:
-            rows.append(f"| `{name}` | `{'`, `'.join(map(str, flags))}` | {(action.help or '').replace('%%', '%')} |")
+            rows.append(
+                f"| `{name}` | `{'`, `'.join(map(str, flags))}` | {(action.help or '').replace('%%', '%')} |"
+            )
     return rows
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
-    (found,) = [action for action in command._parser()._actions if isinstance(action, argparse._SubParsersAction)]
+    (found,) = [
+        action for action in command._parser()._actions if isinstance(action, argparse._SubParsersAction)
+    ]
     return dict(found.choices)
 
 

@@ -1,4 +1,7 @@
-"""The law of the one comparison: 0 if and only if both are the same numbers, and nothing that is not a number is ever equal."""
+"""The law of the one comparison.
+
+0 if and only if both are the same numbers, and nothing that is not a number is ever equal.
+"""
 
 import ast
 import math
@@ -54,7 +57,9 @@ def test_a_difference_is_never_nan_whatever_is_compared():
             assert (difference.relative == 0.0) == is_same, (one, other)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64]
+)
 def test_the_difference_is_that_of_the_definition_in_every_precision(dtype):
     generator = torch.Generator().manual_seed(0)
     for _ in range(20):
@@ -76,7 +81,9 @@ def test_parts_that_are_joined_give_what_the_whole_gives():
     assert (whole.num_compared, whole.num_nan) == (39, 1)
 
 
-@pytest.mark.parametrize("other", [torch.tensor([1, 3]), torch.tensor([1.0, 2.0]), torch.tensor([1]), torch.tensor([True, True])])
+@pytest.mark.parametrize(
+    "other", [torch.tensor([1, 3]), torch.tensor([1.0, 2.0]), torch.tensor([1]), torch.tensor([True, True])]
+)
 def test_whole_numbers_of_one_kind_are_equal_or_not_at_all(other):
     assert compare(torch.tensor([1, 2]), torch.tensor([1, 2])).relative == 0.0
     assert compare(torch.tensor([1, 2]), other).relative == INFINITY
@@ -102,10 +109,22 @@ def own_comparisons(source: str) -> list[str]:
     """Places that take the largest of a difference themselves: `(a - b).abs().max()`."""
     found = []
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("max", "amax"):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("max", "amax")
+        ):
             inner = node.func.value
-            is_absolute = isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr == "abs"
-            if is_absolute and isinstance(inner.func.value, ast.BinOp) and isinstance(inner.func.value.op, ast.Sub):
+            is_absolute = (
+                isinstance(inner, ast.Call)
+                and isinstance(inner.func, ast.Attribute)
+                and inner.func.attr == "abs"
+            )
+            if (
+                is_absolute
+                and isinstance(inner.func.value, ast.BinOp)
+                and isinstance(inner.func.value.op, ast.Sub)
+            ):
                 found.append(f"line {node.lineno}")
         if isinstance(node, ast.Attribute) and node.attr in ("allclose", "isclose", "assert_close"):
             found.append(f"line {node.lineno}")
@@ -115,7 +134,10 @@ def own_comparisons(source: str) -> list[str]:
 def test_nobody_else_compares_results():
     assert own_comparisons("worst = float((a - b).abs().max())") == ["line 1"]
     assert own_comparisons("assert torch.allclose(a, b)") == ["line 1"]
-    places = {path.relative_to(ROOT).as_posix(): own_comparisons(path.read_text(encoding="utf-8")) for path in ROOT.rglob("*.py")}
+    places = {
+        path.relative_to(ROOT).as_posix(): own_comparisons(path.read_text(encoding="utf-8"))
+        for path in ROOT.rglob("*.py")
+    }
     assert {name: lines for name, lines in places.items() if lines and name != "comparison.py"} == {}
 
 
@@ -134,7 +156,9 @@ class Broken(nn.Module):
 
 @pytest.mark.parametrize("when", [-INFINITY, 1.0], ids=["all", "some"])
 def test_a_model_that_gives_nan_is_not_exported(when: float, tmp_path: Path):
-    samples = TensorSamples(torch.randn(40, 4, generator=torch.Generator().manual_seed(0)), torch.zeros(40, dtype=torch.long))
+    samples = TensorSamples(
+        torch.randn(40, 4, generator=torch.Generator().manual_seed(0)), torch.zeros(40, dtype=torch.long)
+    )
     with pytest.raises(ValueError, match="NaN"):
         export_program(Broken(when), samples, tmp_path / "model.pt2")
     assert not (tmp_path / "model.pt2").exists()
@@ -149,7 +173,10 @@ def test_a_small_model_of_nan_agrees_with_nothing():
     assert (same.num_same, same.largest_difference) == (40, 0.0)
     with torch.no_grad():
         small.bias.fill_(NAN)
-    for broken in (compare_models(small, wide, samples, batch_size=16), compare_models(small, small, samples, batch_size=16)):
+    for broken in (
+        compare_models(small, wide, samples, batch_size=16),
+        compare_models(small, small, samples, batch_size=16),
+    ):
         assert (broken.num_same, broken.largest_difference) == (0, INFINITY)
 
 
@@ -162,7 +189,14 @@ def test_a_run_that_has_diverged_gives_no_small_model():
     def loss() -> Tensor:
         return nn.functional.cross_entropy(model(images), labels)
 
-    pruner = trainonce.attach(model, optimizer, example=images, keep_flops=0.5, total_steps=40, policy=trainonce.policies.FilterNorm())
+    pruner = trainonce.attach(
+        model,
+        optimizer,
+        example=images,
+        keep_flops=0.5,
+        total_steps=40,
+        policy=trainonce.policies.FilterNorm(),
+    )
     for _ in range(40):
         loss().backward()
         optimizer.step()

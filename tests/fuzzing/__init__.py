@@ -4,8 +4,8 @@
     python -m tests.fuzzing --cases 20000 --seed 1 --target artifact
     python -m tests.fuzzing --target artifact --seed 1 --case 4711     one case again, with its traceback
 
-For every case: the library takes the file, or refuses it with a ValueError of its own, whose message is one printable line of less
-than 1000 characters; within 5 s of CPU time; with memory below 2 x file + 300 MB.
+For every case: the library takes the file, or refuses it with a ValueError of its own, whose message is one
+printable line of less than 1000 characters; within 5 s of CPU time; with memory below 2 x file + 300 MB.
 
 To add a target, add one file to `targets/` with one decorated function; nothing else has to be changed:
 

@@ -23,8 +23,12 @@ def main(argv: Sequence[str]) -> int:
     """Fuzz, and say what was found."""
     targets = all_targets()
     parser = argparse.ArgumentParser(prog="python -m tests.fuzzing")
-    parser.add_argument("--target", action="append", choices=list(targets), help="what to fuzz; all if left out")
-    parser.add_argument("--cases", type=int, help="cases per target; a number that suits the tests if left out")
+    parser.add_argument(
+        "--target", action="append", choices=list(targets), help="what to fuzz; all if left out"
+    )
+    parser.add_argument(
+        "--cases", type=int, help="cases per target; a number that suits the tests if left out"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--case", type=int, help="try one case alone, and show its traceback")
     arguments = parser.parse_args(argv)
@@ -41,7 +45,10 @@ def main(argv: Sequence[str]) -> int:
             cases = range(arguments.cases or targets[name].cases)
             found = run_target(targets[name], Path(place), seed=arguments.seed, cases=cases)
         refused = ", ".join(f"{count} {kind}" for kind, count in found.refusals.most_common())
-        say(f"{name}: {found.num_cases} cases, {found.num_taken} taken, {refused or 'none'} refused, {len(found.wrong)} wrong")
+        say(
+            f"{name}: {found.num_cases} cases, {found.num_taken} taken, {refused or 'none'} refused, "
+            f"{len(found.wrong)} wrong"
+        )
         for number, fault in list(found.wrong.items())[:20]:
             say(f"  --target {name} --seed {arguments.seed} --case {number}: {fault}")
         is_sound &= not found.wrong

@@ -86,7 +86,9 @@ def _fault_of(error: BaseException) -> str | None:
         return f"took more than {MOST_SECONDS} s"
     if not isinstance(error, ValueError) or not type(error).__module__.startswith("trainonce."):
         lines = traceback.format_exception(error)
-        return f"{type(error).__name__}: {message[:200]!r} from {lines[-2].strip() if len(lines) > 1 else '?'}"
+        return (
+            f"{type(error).__name__}: {message[:200]!r} from {lines[-2].strip() if len(lines) > 1 else '?'}"
+        )
     if not message.isprintable():
         return f"its message is not one printable line: {message[:200]!r}"
     if len(message) >= MOST_LETTERS:

@@ -95,7 +95,9 @@ def mutated(data: Any, dice: random.Random) -> Any:
         if action == 0:
             del container[key]
         elif action == 1 and isinstance(container, dict):
-            container[dice.choice(["a", "", "\n", "\x1b[31m", "x" * 5000, f"{key}'", "__class__"])] = container.pop(key)
+            container[dice.choice(["a", "", "\n", "\x1b[31m", "x" * 5000, f"{key}'", "__class__"])] = (
+                container.pop(key)
+            )
         elif action == 2 and isinstance(container, list):
             container.insert(key, junk(dice))
         elif action == 3:
@@ -109,7 +111,12 @@ def mutated(data: Any, dice: random.Random) -> Any:
                     container[key] = copy.deepcopy(value)
         elif action == 4 and type(container[key]) is int:
             container[key] += dice.choice((-1, 1, 2, 1000))
-        elif action == 5 and isinstance(container[key], list) and 0 < len(container[key]) < 50 and len(places) < 5000:
+        elif (
+            action == 5
+            and isinstance(container[key], list)
+            and 0 < len(container[key]) < 50
+            and len(places) < 5000
+        ):
             container[key] = container[key] * dice.choice((2, 100))
         else:
             container[key] = junk(dice)

@@ -151,7 +151,9 @@ def act_softplus() -> Net:
 
 @graph(expect_cut=True, reason="all channels: each of these maps zero to zero")
 def act_through_zero() -> Net:
-    return between_layers(nn.LeakyReLU(), nn.ELU(), nn.Mish(), nn.Hardswish(), nn.Tanh(), nn.Softsign()), image()
+    return between_layers(
+        nn.LeakyReLU(), nn.ELU(), nn.Mish(), nn.Hardswish(), nn.Tanh(), nn.Softsign()
+    ), image()
 
 
 @graph(expect_cut=True, reason="all channels; dropout takes whole ones, but only in training")
@@ -200,9 +202,13 @@ def act_quotient() -> Net:
     return between_layers(Quotient()), image()
 
 
-@graph(expect_cut=True, reason="the hidden layers: padding with a value that isn't zero comes before the reader")
+@graph(
+    expect_cut=True, reason="the hidden layers: padding with a value that isn't zero comes before the reader"
+)
 def act_padding_value() -> Net:
-    return image_net(nn.ConstantPad2d(1, 0.5), nn.Conv2d(12, 10, 3), nn.ReLU(), ConvNormRelu(10, 8), width=12, out_width=8), image()
+    return image_net(
+        nn.ConstantPad2d(1, 0.5), nn.Conv2d(12, 10, 3), nn.ReLU(), ConvNormRelu(10, 8), width=12, out_width=8
+    ), image()
 
 
 @graph(expect_cut=True, reason="the hidden channels: zero rounds to zero")

@@ -98,7 +98,9 @@ def attention_pre_norm_block() -> Net:
     return token_net(PreNormBlock(16, FusedByUnbind(16, 4)), PreNormBlock(16, FusedByChunk(16, 4))), tokens()
 
 
-@graph(expect_cut=True, reason="hidden layers; the norm keeps the stream, from which the heads take their sizes")
+@graph(
+    expect_cut=True, reason="hidden layers; the norm keeps the stream, from which the heads take their sizes"
+)
 def attention_pre_norm_permute() -> Net:
     return token_net(PreNormBlock(16, FusedByPermute(16, 4))), tokens()
 
@@ -216,7 +218,9 @@ class ImageAttention(nn.Module):
 
 @graph(expect_cut=True, reason="whole heads, and the channels that enter and leave")
 def attention_image() -> Net:
-    model = nn.Sequential(nn.Conv2d(3, 16, 3, stride=2, padding=1), ImageAttention(16, 4), nn.Conv2d(16, 5, 1))
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3, stride=2, padding=1), ImageAttention(16, 4), nn.Conv2d(16, 5, 1)
+    )
     return model, torch.randn(2, 3, 6, 6)
 
 

@@ -97,7 +97,9 @@ class FeaturePyramid(nn.Module):
         return [self.head(output(level)) for output, level in zip(self.outputs, (side, top), strict=True)]
 
 
-@graph(expect_cut=True, reason="stages, summed laterals, and the channels that one head reads from two writers")
+@graph(
+    expect_cut=True, reason="stages, summed laterals, and the channels that one head reads from two writers"
+)
 def concat_feature_pyramid() -> Net:
     return FeaturePyramid(), image(size=16)
 

@@ -18,7 +18,9 @@ def conv_grouped() -> Net:
 
 @graph(expect_cut=True, reason="an equal number in each group, inputs and outputs counted apart")
 def conv_grouped_widening() -> Net:
-    return image_net(ConvNormRelu(12, 24, groups=3), ConvNormRelu(24, 8, groups=2), width=12, out_width=8), image()
+    return image_net(
+        ConvNormRelu(12, 24, groups=3), ConvNormRelu(24, 8, groups=2), width=12, out_width=8
+    ), image()
 
 
 class ResNeXtBlock(nn.Module):
@@ -108,7 +110,9 @@ def conv_weight_standardised() -> Net:
 
 @graph(expect_cut=True, reason="its outputs; its inputs take part in the norms")
 def conv_weight_norm() -> Net:
-    return image_net(parametrizations.weight_norm(nn.Conv2d(16, 12, 3, padding=1)), nn.ReLU(), out_width=12), image()
+    return image_net(
+        parametrizations.weight_norm(nn.Conv2d(16, 12, 3, padding=1)), nn.ReLU(), out_width=12
+    ), image()
 
 
 @graph(expect_cut=True, reason="the layer behind the pattern at least")
@@ -120,7 +124,12 @@ def conv_spectral_norm() -> Net:
 @graph(expect_cut=True, reason="all channels between the ends")
 def conv_one_dimension() -> Net:
     model = nn.Sequential(
-        nn.Conv1d(3, 12, 3), nn.BatchNorm1d(12), nn.ReLU(), nn.Conv1d(12, 10, 3, dilation=2), nn.ReLU(), nn.Conv1d(10, 4, 1)
+        nn.Conv1d(3, 12, 3),
+        nn.BatchNorm1d(12),
+        nn.ReLU(),
+        nn.Conv1d(12, 10, 3, dilation=2),
+        nn.ReLU(),
+        nn.Conv1d(10, 4, 1),
     )
     return model, torch.randn(2, 3, 12)
 
@@ -128,7 +137,13 @@ def conv_one_dimension() -> Net:
 @graph(expect_cut=True, reason="all channels between the ends")
 def conv_three_dimensions() -> Net:
     model = nn.Sequential(
-        nn.Conv3d(3, 8, 3, padding=1), nn.BatchNorm3d(8), nn.ReLU(), nn.MaxPool3d(2), nn.Conv3d(8, 12, 1), nn.ReLU(), nn.Conv3d(12, 4, 1)
+        nn.Conv3d(3, 8, 3, padding=1),
+        nn.BatchNorm3d(8),
+        nn.ReLU(),
+        nn.MaxPool3d(2),
+        nn.Conv3d(8, 12, 1),
+        nn.ReLU(),
+        nn.Conv3d(12, 4, 1),
     )
     return model, torch.randn(2, 3, 4, 4, 4)
 
@@ -180,7 +195,9 @@ class FixedBlur(nn.Module):
         return F.conv2d(x, self.kernel, stride=2, groups=self.width)
 
 
-@graph(expect_cut=True, reason="the layer behind the pattern at least; the buffer and the attribute can follow")
+@graph(
+    expect_cut=True, reason="the layer behind the pattern at least; the buffer and the attribute can follow"
+)
 def conv_fixed_blur() -> Net:
     return image_net(FixedBlur(16), ConvNormRelu(16, 12), out_width=12), image()
 

@@ -187,7 +187,9 @@ class SummedTables(nn.Module):
         return self.out(self.mlp(self.norm(self.words(x) + positions + segments)))
 
 
-@graph(expect_cut=True, reason="the hidden layer, and the channels behind it; the norm keeps the tables' width")
+@graph(
+    expect_cut=True, reason="the hidden layer, and the channels behind it; the norm keeps the tables' width"
+)
 def embedding_summed_tables() -> Net:
     return SummedTables(11, 16), words()
 

@@ -46,7 +46,11 @@ class RootBranch(nn.Module):
         return self.head(x)
 
 
-@graph(expect_cut=False, reason="the branch is in the outermost forward; at worst everything is kept", on_meta=False)
+@graph(
+    expect_cut=False,
+    reason="the branch is in the outermost forward; at worst everything is kept",
+    on_meta=False,
+)
 def flow_branch_in_root() -> Net:
     return RootBranch(), image()
 
@@ -151,7 +155,9 @@ class Checkpointed(nn.Module):
         return x + checkpoint(self.block, x, use_reentrant=False)
 
 
-@graph(expect_cut=True, reason="the layer behind it at least; the block too if the checkpoint is seen through")
+@graph(
+    expect_cut=True, reason="the layer behind it at least; the block too if the checkpoint is seen through"
+)
 def flow_checkpoint() -> Net:
     return image_net(Checkpointed(12), nn.ReLU(), ConvNormRelu(12, 8), width=12, out_width=8), image()
 
@@ -224,7 +230,9 @@ class ScaledByShape(nn.Module):
         return x / math.sqrt(x.shape[1])
 
 
-@graph(expect_cut=True, reason="the layer behind it; the square root of the width scales the pattern's channels")
+@graph(
+    expect_cut=True, reason="the layer behind it; the square root of the width scales the pattern's channels"
+)
 def flow_scaled_by_shape() -> Net:
     return image_net(ScaledByShape(), ConvNormRelu(12, 10), width=12, out_width=10), image()
 

@@ -29,7 +29,9 @@ def gate_squeeze_excite() -> Net:
 
 @graph(expect_cut=True, reason="the channels with their gates, and the squeezed ones")
 def gate_squeeze_excite_hardsigmoid() -> Net:
-    return image_net(ConvNormRelu(12, 12, groups=12), SqueezeExcite(12, 6, nn.Hardsigmoid()), width=12), image()
+    return image_net(
+        ConvNormRelu(12, 12, groups=12), SqueezeExcite(12, 6, nn.Hardsigmoid()), width=12
+    ), image()
 
 
 class LinearSqueezeExcite(nn.Module):

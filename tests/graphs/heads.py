@@ -36,7 +36,9 @@ class GroupedQuery(nn.Module):
         return self.o_proj(out.transpose(1, 2).reshape(batch, length, -1))
 
 
-@graph(expect_cut=True, reason="key heads with all of their query heads, and the channels that enter and leave")
+@graph(
+    expect_cut=True, reason="key heads with all of their query heads, and the channels that enter and leave"
+)
 def heads_grouped_repeat() -> Net:
     return token_net(GroupedQuery(12, 4, 2, 4), width=12), tokens()
 
@@ -48,7 +50,9 @@ class GroupedQueryByExpand(GroupedQuery):
         return x.reshape(batch, num_key_heads * self.repeats, length, head_dim)
 
 
-@graph(expect_cut=True, reason="key heads with all of their query heads, and the channels that enter and leave")
+@graph(
+    expect_cut=True, reason="key heads with all of their query heads, and the channels that enter and leave"
+)
 def heads_grouped_expand() -> Net:
     return token_net(GroupedQueryByExpand(12, 6, 2, 4), width=12), tokens()
 
@@ -65,7 +69,9 @@ class GroupedQueryOption(GroupedQuery):
         return self.o_proj(out.transpose(1, 2).reshape(batch, length, self.num_heads * self.head_dim))
 
 
-@graph(expect_cut=True, reason="key heads with all of their query heads, and the channels that enter and leave")
+@graph(
+    expect_cut=True, reason="key heads with all of their query heads, and the channels that enter and leave"
+)
 def heads_grouped_option() -> Net:
     return token_net(GroupedQueryOption(12, 4, 2, 4), width=12), tokens()
 
@@ -113,7 +119,10 @@ class Rotary(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         batch, length, _ = x.shape
-        q, k, v = (layer(x).view(batch, length, -1, self.head_dim).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        q, k, v = (
+            layer(x).view(batch, length, -1, self.head_dim).transpose(1, 2)
+            for layer in (self.q, self.k, self.v)
+        )
         positions = torch.arange(length, device=x.device, dtype=x.dtype)
         angles = torch.outer(positions, self.frequencies)
         angles = torch.cat((angles, angles), dim=-1)
@@ -129,7 +138,10 @@ def heads_rotary() -> Net:
 
 
 class Window(nn.Module):
-    """Shifted windows with a table of relative positions (Swin). `shift` equals the number of heads on purpose."""
+    """Shifted windows with a table of relative positions (Swin).
+
+    `shift` equals the number of heads on purpose.
+    """
 
     def __init__(self, width: int, num_heads: int, window: int, shift: int) -> None:
         super().__init__()
@@ -140,7 +152,9 @@ class Window(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.proj = nn.Linear(width, width)
         self.relative_position_bias_table = nn.Parameter(torch.zeros((2 * window - 1) ** 2, num_heads))
-        grid = torch.stack(torch.meshgrid(torch.arange(window), torch.arange(window), indexing="ij")).flatten(1)
+        grid = torch.stack(torch.meshgrid(torch.arange(window), torch.arange(window), indexing="ij")).flatten(
+            1
+        )
         offsets = grid[:, :, None] - grid[:, None, :] + window - 1
         self.register_buffer("relative_position_index", offsets[0] * (2 * window - 1) + offsets[1])
 
@@ -148,7 +162,11 @@ class Window(nn.Module):
         B, H, W, C = x.shape
         size = self.window_size
         x = torch.roll(x, shifts=(-self.shift_size, -self.shift_size), dims=(1, 2))
-        x = x.view(B, H // size, size, W // size, size, C).permute(0, 1, 3, 2, 4, 5).reshape(-1, size * size, C)
+        x = (
+            x.view(B, H // size, size, W // size, size, C)
+            .permute(0, 1, 3, 2, 4, 5)
+            .reshape(-1, size * size, C)
+        )
         qkv = self.qkv(x).reshape(x.shape[0], size * size, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
         q, k, v = qkv[0] * self.scale, qkv[1], qkv[2]
         bias = self.relative_position_bias_table[self.relative_position_index.view(-1)]
@@ -159,7 +177,10 @@ class Window(nn.Module):
         return torch.roll(x, shifts=(self.shift_size, self.shift_size), dims=(1, 2))
 
 
-@graph(expect_cut=True, reason="whole heads with their columns in the table, and the channels that enter and leave")
+@graph(
+    expect_cut=True,
+    reason="whole heads with their columns in the table, and the channels that enter and leave",
+)
 def heads_window() -> Net:
     return token_net(Window(12, 3, 4, 3), width=12), torch.randn(1, 8, 8, 6)
 
@@ -182,12 +203,17 @@ class BiasByEmbedding(nn.Module):
         positions = torch.arange(length, device=x.device)
         buckets = (positions[:, None] - positions[None, :]).abs().clamp(max=self.num_buckets - 1)
         bias = self.relative_attention_bias(buckets).permute(2, 0, 1).unsqueeze(0)
-        q, k, v = (f(x).view(batch, length, self.n_heads, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
+        q, k, v = (
+            f(x).view(batch, length, self.n_heads, -1).transpose(1, 2) for f in (self.q, self.k, self.v)
+        )
         weights = F.softmax(q @ k.transpose(3, 2) + bias, dim=-1)
         return self.o((weights @ v).transpose(1, 2).reshape(batch, length, -1))
 
 
-@graph(expect_cut=True, reason="whole heads with their columns in the table, and the channels that enter and leave")
+@graph(
+    expect_cut=True,
+    reason="whole heads with their columns in the table, and the channels that enter and leave",
+)
 def heads_bias_embedding() -> Net:
     return token_net(BiasByEmbedding(12, 4, 5), width=12), tokens()
 

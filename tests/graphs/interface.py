@@ -44,7 +44,9 @@ class MaskedWords(nn.Module):
         self.mlp = Mlp(12, 20)
         self.head = nn.Linear(12, 4)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, return_dict: bool = False) -> Tensor | dict[str, Any]:
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, return_dict: bool = False
+    ) -> Tensor | dict[str, Any]:
         x = self.mlp(self.embed(input_ids))
         if attention_mask is not None:
             x = x * attention_mask.unsqueeze(-1)

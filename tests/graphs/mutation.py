@@ -65,7 +65,9 @@ class ThroughView(nn.Module):
 
 @graph(expect_cut=True, reason="the layer behind it at least")
 def mutation_through_view() -> Net:
-    return image_net(nn.Conv2d(12, 12, 1), ThroughView(), ConvNormRelu(12, 10), width=12, out_width=10), image()
+    return image_net(
+        nn.Conv2d(12, 12, 1), ThroughView(), ConvNormRelu(12, 10), width=12, out_width=10
+    ), image()
 
 
 class ScatterIntoZeros(nn.Module):

@@ -1,4 +1,6 @@
-"""What surrounds a pattern: inputs, an ordinary beginning that writes channels and an ordinary end that reads them.
+"""What surrounds a pattern.
+
+Inputs, an ordinary beginning that writes channels and an ordinary end that reads them.
 
 The ends are linear and see every position, so that a channel cut wrongly anywhere shows in the output.
 """

@@ -128,7 +128,9 @@ def norm_single_group() -> Net:
 
 @graph(expect_cut=True, reason="every channel: one group each")
 def norm_group_per_channel() -> Net:
-    return image_net(nn.Conv2d(12, 10, 3, padding=1), nn.GroupNorm(10, 10), nn.ReLU(), width=12, out_width=10), image()
+    return image_net(
+        nn.Conv2d(12, 10, 3, padding=1), nn.GroupNorm(10, 10), nn.ReLU(), width=12, out_width=10
+    ), image()
 
 
 @graph(expect_cut=True, reason="every channel, silenced by weight and bias")
@@ -139,19 +141,32 @@ def norm_instance_affine() -> Net:
 
 @graph(expect_cut=True, reason="every channel: a silent image stays silent")
 def norm_instance_plain() -> Net:
-    return image_net(nn.Conv2d(12, 10, 3, padding=1), nn.InstanceNorm2d(10), nn.ReLU(), width=12, out_width=10), image()
+    return image_net(
+        nn.Conv2d(12, 10, 3, padding=1), nn.InstanceNorm2d(10), nn.ReLU(), width=12, out_width=10
+    ), image()
 
 
 @graph(expect_cut=True, reason="the layer behind the pattern; running means shift the silent channels")
 def norm_batch_without_affine() -> Net:
-    layers = (nn.Conv2d(12, 10, 3, padding=1), nn.BatchNorm2d(10, affine=False), nn.ReLU(), ConvNormRelu(10, 8))
+    layers = (
+        nn.Conv2d(12, 10, 3, padding=1),
+        nn.BatchNorm2d(10, affine=False),
+        nn.ReLU(),
+        ConvNormRelu(10, 8),
+    )
     return image_net(*layers, width=12, out_width=8), image()
 
 
 @graph(expect_cut=True, reason="both hidden layers")
 def norm_batch_behind_linear() -> Net:
     model = nn.Sequential(
-        nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 4)
+        nn.Linear(6, 16),
+        nn.BatchNorm1d(16),
+        nn.ReLU(),
+        nn.Linear(16, 12),
+        nn.BatchNorm1d(12),
+        nn.ReLU(),
+        nn.Linear(12, 4),
     )
     return model, torch.randn(3, 6)
 
@@ -197,7 +212,9 @@ class FrozenNorm(nn.Module):
 
 @graph(expect_cut=True, reason="the layer behind the pattern at least; a fixed offset isn't silent")
 def norm_frozen_buffers() -> Net:
-    return image_net(nn.Conv2d(12, 10, 3, padding=1), FrozenNorm(10), nn.ReLU(), ConvNormRelu(10, 8), width=12, out_width=8), image()
+    return image_net(
+        nn.Conv2d(12, 10, 3, padding=1), FrozenNorm(10), nn.ReLU(), ConvNormRelu(10, 8), width=12, out_width=8
+    ), image()
 
 
 @graph(expect_cut=True, reason="the layer behind the pattern; each channel is divided by its neighbours")

@@ -83,13 +83,19 @@ class SeparateByBoth(nn.Module):
         return x.view(shape).permute(0, 2, 1, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.split_heads(self.query(x)), self.split_heads(self.key(x)), self.split_heads(self.value(x))
+        q, k, v = (
+            self.split_heads(self.query(x)),
+            self.split_heads(self.key(x)),
+            self.split_heads(self.value(x)),
+        )
         scores = q @ k.transpose(-1, -2) * self.attention_head_size**-0.5
         context = (scores.softmax(dim=-1) @ v).permute(0, 2, 1, 3).contiguous()
         return self.dense(context.view(context.size()[:-2] + (self.all_head_size,)))  # noqa: RUF005
 
 
-@graph(expect_cut=True, reason="whole heads, with two attributes to mend, and the channels that enter and leave")
+@graph(
+    expect_cut=True, reason="whole heads, with two attributes to mend, and the channels that enter and leave"
+)
 def projection_stored_sizes() -> Net:
     return token_net(SeparateByBoth(16, 4)), tokens()
 

@@ -40,14 +40,18 @@ class Graph:
             return self.function()
 
 
-def graph(*, expect_cut: bool, reason: str, on_meta: bool = True) -> Callable[[Callable[[], Net]], Callable[[], Net]]:
+def graph(
+    *, expect_cut: bool, reason: str, on_meta: bool = True
+) -> Callable[[Callable[[], Net]], Callable[[], Net]]:
     """Register the decorated function under its own name."""
 
     def register(function: Callable[[], Net]) -> Callable[[], Net]:
         name = function.__name__
         if name in GRAPHS:
             raise ValueError(f"there is already a net {name!r}. Give this one another name.")
-        GRAPHS[name] = Graph(name=name, function=function, expect_cut=expect_cut, reason=reason, on_meta=on_meta)
+        GRAPHS[name] = Graph(
+            name=name, function=function, expect_cut=expect_cut, reason=reason, on_meta=on_meta
+        )
         return function
 
     return register

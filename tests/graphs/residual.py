@@ -54,7 +54,9 @@ class PreActivationBlock(nn.Module):
         return x + self.conv2(F.relu(self.bn2(out)))
 
 
-@graph(expect_cut=True, reason="the inside of each block; the stream too, as the norms' affine can be silenced")
+@graph(
+    expect_cut=True, reason="the inside of each block; the stream too, as the norms' affine can be silenced"
+)
 def residual_preactivation() -> Net:
     return image_net(PreActivationBlock(16), PreActivationBlock(16)), image()
 
@@ -135,7 +137,9 @@ class WeightedSum(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.branches = nn.ModuleList([nn.Conv2d(width, width, size, padding=size // 2) for size in (1, 3, 5)])
+        self.branches = nn.ModuleList(
+            [nn.Conv2d(width, width, size, padding=size // 2) for size in (1, 3, 5)]
+        )
         self.weights = nn.Parameter(torch.ones(3))
 
     def forward(self, x: Tensor) -> Tensor:

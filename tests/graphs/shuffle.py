@@ -40,7 +40,9 @@ class ShuffleUnit(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         half = width // 2
-        self.branch = nn.Sequential(ConvNormRelu(half, half), nn.Conv2d(half, half, 3, padding=1, groups=half), nn.BatchNorm2d(half))
+        self.branch = nn.Sequential(
+            ConvNormRelu(half, half), nn.Conv2d(half, half, 3, padding=1, groups=half), nn.BatchNorm2d(half)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         left, right = x.chunk(2, dim=1)
@@ -165,7 +167,9 @@ class Unfolded(nn.Module):
         return out.reshape(x.shape[0], -1, x.shape[2], x.shape[3])
 
 
-@graph(expect_cut=True, reason="each channel with its nine places in the reader, and the linear layer's outputs")
+@graph(
+    expect_cut=True, reason="each channel with its nine places in the reader, and the linear layer's outputs"
+)
 def shuffle_unfold() -> Net:
     return image_net(Unfolded(8, 12), nn.ReLU(), width=8, out_width=12), image()
 

@@ -27,7 +27,9 @@ def size_pool_and_flatten() -> Net:
 
 @graph(expect_cut=True, reason="each channel with its 16 places in the reader")
 def size_spatial_flatten() -> Net:
-    model = nn.Sequential(ConvNormRelu(3, 8), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 12), nn.ReLU(), nn.Linear(12, 4))
+    model = nn.Sequential(
+        ConvNormRelu(3, 8), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 12), nn.ReLU(), nn.Linear(12, 4)
+    )
     return model, image()
 
 

@@ -48,7 +48,11 @@ def redraw_statistics(model: nn.Module, example: Any, seed: int = 0) -> None:
 
     Statistics far from the data would leave channels dead behind a ReLU, and nobody would miss them.
     """
-    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None]
+    norms = [
+        m
+        for m in model.modules()
+        if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None
+    ]
     momenta = [norm.momentum for norm in norms]
     if not norms:
         return
@@ -122,7 +126,14 @@ def snapshot(model: nn.Module) -> dict[str, Any]:
         for name, module in model.named_modules()
     }
     tensors = {
-        name: (id(tensor), tensor.requires_grad, tensor.grad is None, tensor.dtype, tensor.shape, tensor.tolist())
+        name: (
+            id(tensor),
+            tensor.requires_grad,
+            tensor.grad is None,
+            tensor.dtype,
+            tensor.shape,
+            tensor.tolist(),
+        )
         for name, tensor in [*model.named_parameters(), *model.named_buffers()]
     }
     return {"modules": modules, "tensors": tensors, "random": random_states()}

@@ -31,7 +31,10 @@ ROOMS = [
     "cli",
     "__main__",
 ]
-"""From the ground up: a room may use what stands before it. Inside a room, modules and smaller rooms use each other in no circle."""
+"""From the ground up: a room may use what stands before it.
+
+Inside a room, modules and smaller rooms use each other in no circle.
+"""
 
 CORE_ROOMS = ROOMS[: ROOMS.index("zoo")]
 CORE = {"torch", "safetensors", "trainonce"} | sys.stdlib_module_names
@@ -67,11 +70,21 @@ def check_layering(root: Path) -> list[str]:
             continue
         for there in sorted(modules_used(path.read_text(), root)):
             if there[0] not in ROOMS:
-                wrong.append(f"{path.relative_to(root)} may not import trainonce.{there[0]}: import from the module that defines it")
+                wrong.append(
+                    f"{path.relative_to(root)} may not import trainonce.{there[0]}: import from the module "
+                    "that defines it"
+                )
             elif there[0] != here[0] and ROOMS.index(there[0]) >= ROOMS.index(here[0]):
                 wrong.append(f"{path.relative_to(root)} may not import trainonce.{'.'.join(there)}")
             else:
-                depth = next((place for place, (one, other) in enumerate(zip(here, there, strict=False)) if one != other), None)
+                depth = next(
+                    (
+                        place
+                        for place, (one, other) in enumerate(zip(here, there, strict=False))
+                        if one != other
+                    ),
+                    None,
+                )
                 if depth:
                     used[here[:depth]][here[depth]].add(there[depth])
     for room, neighbors in used.items():
@@ -100,7 +113,9 @@ def check_dependencies(root: Path) -> list[str]:
     for path in sorted(root.rglob("*.py")):
         here = path.relative_to(root).with_suffix("").parts[0]
         for package in sorted({name.split(".")[0] for name in imported_names(path.read_text())}):
-            if package not in CORE and (here in CORE_ROOMS or (package == "rich" and here not in ROOMS_WITH_TABLES)):
+            if package not in CORE and (
+                here in CORE_ROOMS or (package == "rich" and here not in ROOMS_WITH_TABLES)
+            ):
                 wrong.append(f"{path.relative_to(root)} may not import {package}")
     return wrong
 
@@ -116,22 +131,35 @@ def check_budgets(root: Path) -> list[str]:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 num_lines = (node.end_lineno or node.lineno) - node.lineno + 1
                 if num_lines > MAX_FUNCTION_LINES:
-                    wrong.append(f"{path.relative_to(root)}: {node.name} has {num_lines} lines, the budget is {MAX_FUNCTION_LINES}")
+                    wrong.append(
+                        f"{path.relative_to(root)}: {node.name} has {num_lines} lines, the budget is "
+                        f"{MAX_FUNCTION_LINES}"
+                    )
     return wrong
 
 
 def dangerous_calls(source: str) -> list[str]:
     """What could run code that was read from a file, as `line: what`."""
     tree = ast.parse(source)
-    wrong = [f"imports {name}" for name in imported_names(source) if name.split(".")[0] in UNPICKLERS or name in LOADERS]
+    wrong = [
+        f"imports {name}"
+        for name in imported_names(source)
+        if name.split(".")[0] in UNPICKLERS or name in LOADERS
+    ]
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id in {"eval", "exec", "__import__"}:
             wrong.append(f"{node.lineno}: {node.id}")
         elif isinstance(node, ast.Attribute) and ast.unparse(node) in LOADERS:
             wrong.append(f"{node.lineno}: {ast.unparse(node)}")
-        elif isinstance(node, ast.keyword) and node.arg == "weights_only" and ast.unparse(node.value) != "True":
+        elif (
+            isinstance(node, ast.keyword) and node.arg == "weights_only" and ast.unparse(node.value) != "True"
+        ):
             wrong.append(f"{node.value.lineno}: weights_only={ast.unparse(node.value)}")
-        elif isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
+        elif (
+            isinstance(node, ast.keyword)
+            and node.arg == "allow_pickle"
+            and ast.unparse(node.value) != "False"
+        ):
             wrong.append(f"{node.value.lineno}: allow_pickle={ast.unparse(node.value)}")
     return wrong
 
@@ -187,7 +215,10 @@ def test_a_circle_inside_a_room_is_found(tmp_path: Path, sources: dict[str, str]
     [
         ("surgery/slicing.py", "from trainonce.structure.channels import Plan"),
         ("tracing/operators/movement.py", "from trainonce.tracing.state.labels import join"),
-        ("surgery/inspection.py", "from trainonce.tracing import capture\nfrom trainonce.surgery.slicing import cut"),
+        (
+            "surgery/inspection.py",
+            "from trainonce.tracing import capture\nfrom trainonce.surgery.slicing import cut",
+        ),
         ("__init__.py", "from trainonce.cli import main"),
     ],
 )
@@ -200,7 +231,9 @@ def test_the_core_needs_torch_and_safetensors_only():
     assert check_dependencies(ROOT) == []
 
 
-@pytest.mark.parametrize("source", ["import numpy", "from rich.table import Table", "def late():\n    import timm"])
+@pytest.mark.parametrize(
+    "source", ["import numpy", "from rich.table import Table", "def late():\n    import timm"]
+)
 def test_a_heavy_import_in_the_core_is_found(tmp_path: Path, source: str):
     write(tmp_path, "surgery/slicing.py", source)
     assert len(check_dependencies(tmp_path)) == 1
@@ -216,7 +249,9 @@ def test_a_broken_budget_is_found(tmp_path: Path):
     write(
         tmp_path,
         "just_right.py",
-        "def right():\n" + "    a = 1\n" * (MAX_FUNCTION_LINES - 1) + "a = 1\n" * (MAX_FILE_LINES - MAX_FUNCTION_LINES),
+        "def right():\n"
+        + "    a = 1\n" * (MAX_FUNCTION_LINES - 1)
+        + "a = 1\n" * (MAX_FILE_LINES - MAX_FUNCTION_LINES),
     )
     assert [message.split()[0].rstrip(":") for message in check_budgets(tmp_path)] == ["deep.py", "long.py"]
 
@@ -261,4 +296,6 @@ def test_every_module_is_named_for_what_it_holds():
 
 def test_sources_are_ascii():
     folders = [ROOT, *(ROOT.parent / name for name in ("tests", "examples", "benchmarks"))]
-    assert [str(path) for folder in folders for path in folder.rglob("*.py") if not path.read_bytes().isascii()] == []
+    assert [
+        str(path) for folder in folders for path in folder.rglob("*.py") if not path.read_bytes().isascii()
+    ] == []

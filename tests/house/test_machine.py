@@ -1,4 +1,7 @@
-"""Nothing is assumed about the machine: when it was started, its locale, its home, its temporary folder, its number of cores."""
+"""Nothing is assumed about the machine.
+
+When it was started, its locale, its home, its temporary folder, its number of cores.
+"""
 
 import ast
 import io
@@ -41,11 +44,15 @@ def test_the_first_moment_and_the_last_are_shown_whatever_the_clock_says(clock: 
 
 
 @pytest.mark.parametrize("clock", ORIGINS, indirect=True)
-def test_a_run_saves_by_the_minute_whatever_the_clock_says(clock: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_run_saves_by_the_minute_whatever_the_clock_says(
+    clock: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
     settings = make_settings(epochs=2, keep_flops=1, save_minutes=1000.0, save_epochs=0)
     stream = io.StringIO()
-    result = fit(make_net(), make_data(), settings=settings, out=tmp_path / "run", view=Lines(stream, seconds=1000))
+    result = fit(
+        make_net(), make_data(), settings=settings, out=tmp_path / "run", view=Lines(stream, seconds=1000)
+    )
     # Only the end is due: no minute has passed, and the epochs don't count.
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-000000008"]
     assert 0 <= result.report["seconds"] < 1000
@@ -61,16 +68,26 @@ def text_calls_without_encoding(source: str) -> list[int]:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         owner = getattr(node.func, "value", None)
         given = {keyword.arg: keyword.value for keyword in node.keywords}
-        modes = [argument.value for argument in (*node.args, given.get("mode")) if isinstance(argument, ast.Constant)]
-        is_file = name in ("read_text", "write_text") or (name == "open" and getattr(owner, "id", "") not in ("os", "Image", "tarfile"))
-        is_binary = any(isinstance(mode, str) and set(mode) <= set("rwaxb+") and "b" in mode for mode in modes)
+        modes = [
+            argument.value
+            for argument in (*node.args, given.get("mode"))
+            if isinstance(argument, ast.Constant)
+        ]
+        is_file = name in ("read_text", "write_text") or (
+            name == "open" and getattr(owner, "id", "") not in ("os", "Image", "tarfile")
+        )
+        is_binary = any(
+            isinstance(mode, str) and set(mode) <= set("rwaxb+") and "b" in mode for mode in modes
+        )
         is_talk = "text" in given or "universal_newlines" in given
         if ((is_file and not is_binary) or is_talk) and "encoding" not in given:
             found.append(node.lineno)
     return found
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "trainonce").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "trainonce").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_every_text_of_the_package_names_its_encoding(path: Path):
     assert text_calls_without_encoding(path.read_text(encoding="utf-8")) == []
 
@@ -95,7 +112,9 @@ def test_a_text_without_an_encoding_is_found(source: str, is_wrong: bool):
 
 @pytest.mark.parametrize("folder", ["tests", "benchmarks", "examples", "docs"])
 def test_what_is_read_in_the_locale_is_plain_ascii(folder: str):
-    for path in [path for ending in ("py", "md", "toml", "yaml") for path in (ROOT / folder).rglob(f"*.{ending}")]:
+    for path in [
+        path for ending in ("py", "md", "toml", "yaml") for path in (ROOT / folder).rglob(f"*.{ending}")
+    ]:
         assert path.read_bytes().isascii(), path
 
 
@@ -114,9 +133,20 @@ def test_a_run_on_a_strange_machine(tmp_path: Path):
     place, home = tmp_path / "a folder (1) [v2]", tmp_path / "home"
     place.mkdir()
     home.mkdir(mode=0o500)
-    locales = subprocess.run(["locale", "-a"], capture_output=True, check=False).stdout.decode("ascii", "replace").split()
+    locales = (
+        subprocess.run(["locale", "-a"], capture_output=True, check=False)
+        .stdout.decode("ascii", "replace")
+        .split()
+    )
     other = next((name for name in locales if "utf8" not in name.lower() and name not in ("C", "POSIX")), "C")
-    environment = {**os.environ, "LC_ALL": other, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TMPDIR": str(place), "HOME": str(home)}
+    environment = {
+        **os.environ,
+        "LC_ALL": other,
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+        "TMPDIR": str(place),
+        "HOME": str(home),
+    }
     environment |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TZ": "Pacific/Kiritimati"}
     words = [sys.executable, "-c", STRANGE, str(place / "run")]
     done = subprocess.run(words, cwd=place, env=environment, capture_output=True, check=False, timeout=280)

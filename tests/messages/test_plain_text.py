@@ -1,4 +1,7 @@
-"""Laws of what messages show: one line, bounded, nothing that steers a terminal, and what was written stays readable."""
+"""Laws of what messages show.
+
+One line, bounded, nothing that steers a terminal, and what was written stays readable.
+"""
 
 import unicodedata
 
@@ -12,7 +15,19 @@ from trainonce.runs.report.live import LivePanel, Moment, draw
 from trainonce.runs.report.run_table import as_run_table
 from trainonce.runs.report.table import as_title
 
-HOSTILE = ["\x1b[31mred", "a\nb", "a\rb", "\x07", "\u202egpj.exe", "\u2066x", "\x9b2J", "\u2028", "\ufeffx", "a\x00b", "\udce9"]
+HOSTILE = [
+    "\x1b[31mred",
+    "a\nb",
+    "a\rb",
+    "\x07",
+    "\u202egpj.exe",
+    "\u2066x",
+    "\x9b2J",
+    "\u2028",
+    "\ufeffx",
+    "a\x00b",
+    "\udce9",
+]
 MARKUP = ["runs/[v2]/x", "[/x]", "[bold]no[/bold]", "[link=x]", ":smile:", "[/]", "a[b", "\\[x]"]
 
 
@@ -20,11 +35,15 @@ MARKUP = ["runs/[v2]/x", "[/x]", "[bold]no[/bold]", "[link=x]", ":smile:", "[/]"
 def test_what_steers_a_terminal_is_written_out(text: str):
     line = in_one_line(text)
     assert line.isprintable()
-    assert not any(unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp") for letter in line + printable(text))
+    assert not any(
+        unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp") for letter in line + printable(text)
+    )
     assert steers(text) or text == "\udce9", "bytes that are no text are allowed in paths"
 
 
-@pytest.mark.parametrize("text", ["runs/demo", "caf\u00e9/\u732b", "a  b", "\u0645\u06cc\u200c\u062e", *MARKUP])
+@pytest.mark.parametrize(
+    "text", ["runs/demo", "caf\u00e9/\u732b", "a  b", "\u0645\u06cc\u200c\u062e", *MARKUP]
+)
 def test_ordinary_names_stay_as_they_are(text: str):
     assert printable(text) == text
     assert not steers(text)
@@ -45,7 +64,15 @@ def shown(what: object) -> str:
 
 
 def a_moment() -> Moment:
-    numbers = {"epoch": 1.0, "loss": 0.5, "lr": 0.1, "top1": 50.0, "keep_flops": 0.7, "keep_flops_target": 0.5, "steps_per_second": 1.0}
+    numbers = {
+        "epoch": 1.0,
+        "loss": 0.5,
+        "lr": 0.1,
+        "top1": 50.0,
+        "keep_flops": 0.7,
+        "keep_flops_target": 0.5,
+        "steps_per_second": 1.0,
+    }
     return Moment(step=1, total_steps=2, epochs=2, phase="search", num_alive=1, num_units=2, **numbers)
 
 
@@ -73,7 +100,9 @@ def test_control_characters_in_names_never_reach_the_terminal(name: str):
 
 @pytest.mark.parametrize("command", ["inspect", "evaluate", "report", "export", "bench"])
 @pytest.mark.parametrize("name", [*MARKUP, *HOSTILE[:4]])
-def test_a_command_repeats_names_as_they_are_in_one_line(command: str, name: str, capsys: pytest.CaptureFixture[str]):
+def test_a_command_repeats_names_as_they_are_in_one_line(
+    command: str, name: str, capsys: pytest.CaptureFixture[str]
+):
     assert main([command, name]) == 2
     out, err = capsys.readouterr()
     assert out == ""

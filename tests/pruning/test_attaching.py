@@ -1,4 +1,7 @@
-"""One pruner for one model and one optimizer: a second takes the place of the first; what can't work is refused in one line."""
+"""One pruner for one model and one optimizer: a second takes the place of the first.
+
+What can't work is refused in one line.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def quiet(model: nn.Module, optimizer: Any, **settings: Any) -> trainonce.Pruner:
-    return attached(model, optimizer, 60, **{"policy": policies.FilterNorm(), "schedule": Schedule.paper()} | settings)
+    return attached(
+        model, optimizer, 60, **{"policy": policies.FilterNorm(), "schedule": Schedule.paper()} | settings
+    )
 
 
 def num_hooks(optimizer: torch.optim.Optimizer) -> int:
@@ -32,7 +37,10 @@ def num_hooks(optimizer: torch.optim.Optimizer) -> int:
 
 
 def test_attached_twice_the_run_is_that_of_the_second():
-    """A notebook cell that was run twice: no hook of the first is left, and the result is the same as without it."""
+    """A notebook cell that was run twice.
+
+    No hook of the first is left, and the result is the same as without it.
+    """
     finals = []
     for times in (1, 2, 3):
         model = convolutional(8)
@@ -53,9 +61,14 @@ def test_a_pruner_that_had_begun_is_replaced_with_a_word(num_steps: int):
     optimizer = sgd(model)
     first = quiet(model, optimizer)
     train(model, optimizer, first, steps=range(num_steps), size=8)
-    words = rf"^this pruner replaces one that had made {num_steps} steps{', which had cut the model' if first.cuts else '. '}[^\n]*$"
+    words = (
+        rf"^this pruner replaces one that had made {num_steps} "
+        rf"steps{', which had cut the model' if first.cuts else '. '}[^\n]*$"
+    )
     with pytest.warns(RuntimeWarning, match=words) as said:
-        second = attached(model, optimizer, 60, policy=policies.FilterNorm(), schedule=Schedule.paper(), keep_flops=0.8)
+        second = attached(
+            model, optimizer, 60, policy=policies.FilterNorm(), schedule=Schedule.paper(), keep_flops=0.8
+        )
     assert len(said) == 1
     assert not first.is_attached
     assert second.is_attached
@@ -106,7 +119,9 @@ def test_two_optimizers_that_share_a_model_can_not_both_have_a_pruner():
     model = convolutional(8)
     first, second = torch.optim.SGD(model[:2].parameters(), lr=0.1), torch.optim.AdamW(model[2:].parameters())
     pruner = quiet(model, first, keep_flops=0.8)
-    with pytest.raises(PrunerError, match=r"^this model has a pruner on another optimizer \(SGD\)[^\n]* detach\(\)[^\n]*$"):
+    with pytest.raises(
+        PrunerError, match=r"^this model has a pruner on another optimizer \(SGD\)[^\n]* detach\(\)[^\n]*$"
+    ):
         quiet(model, second, keep_flops=0.9)
     assert pruner.is_attached
     assert num_hooks(second) == 0
@@ -176,15 +191,27 @@ def test_detaching_after_finish_changes_nothing():
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "percent": ({"keep_flops": "50%"}, r"keep_flops must be [^\n]* got '50%'\. Did you mean 0\.5\?"),
     "text": ({"keep_flops": "0.5"}, r"keep_flops must be [^\n]* got '0\.5'\. Did you mean 0\.5\?"),
-    "percent_without_a_sign": ({"keep_flops": 45}, r"keep_flops must be [^\n]* got 45\. Did you mean 0\.45\?"),
+    "percent_without_a_sign": (
+        {"keep_flops": 45},
+        r"keep_flops must be [^\n]* got 45\. Did you mean 0\.45\?",
+    ),
     "words": ({"keep_flops": "half"}, r"keep_flops must be [^\n]* got 'half'\. 0\.45 keeps 45 %"),
-    "parameters": ({"keep_flops": None, "keep_params": "30 %"}, r"keep_params must be [^\n]* Did you mean 0\.3\?"),
+    "parameters": (
+        {"keep_flops": None, "keep_params": "30 %"},
+        r"keep_params must be [^\n]* Did you mean 0\.3\?",
+    ),
     "policy_name": ({"policy": "taylor"}, r"policy must be an object such as [^\n]*, got str"),
-    "policy_class": ({"policy": policies.Taylor}, r"policy must be an object such as [^\n]*, got the class Taylor; write Taylor\(\)"),
+    "policy_class": (
+        {"policy": policies.Taylor},
+        r"policy must be an object such as [^\n]*, got the class Taylor; write Taylor\(\)",
+    ),
     "schedule": ({"schedule": 0.1}, r"schedule must be a trainonce.Schedule, got float"),
     "strength": ({"strength": 10}, r"strength must be a trainonce.Strength, got int"),
     "pull": ({"pull": "half-space"}, r"pull must be an object such as [^\n]*, got str"),
-    "pull_class": ({"pull": trainonce.HalfSpace}, r"pull must be an object such as [^\n]*, got the class HalfSpace"),
+    "pull_class": (
+        {"pull": trainonce.HalfSpace},
+        r"pull must be an object such as [^\n]*, got the class HalfSpace",
+    ),
 }
 
 
@@ -214,24 +241,35 @@ def test_what_is_no_model_and_what_is_no_optimizer_is_refused_in_one_line():
 def test_a_budget_that_a_frozen_backbone_forbids_names_what_is_frozen():
     model = convolutional(8)
     model[:3].requires_grad_(False)
-    with pytest.raises(BudgetError, match=r"^keep_flops=0.45 has nothing to act on[^\n]* 3 of the 3 [^\n]*0\.0\.weight, [^\n]*$"):
+    with pytest.raises(
+        BudgetError,
+        match=r"^keep_flops=0.45 has nothing to act on[^\n]* 3 of the 3 [^\n]*0\.0\.weight, [^\n]*$",
+    ):
         quiet(model, sgd(model))
     model[1].requires_grad_(True)
-    with pytest.raises(BudgetError, match=r"^keep_flops=0.1 can't be reached[^\n]* 2 of the 3 [^\n]*frozen or not in the optimizer"):
+    with pytest.raises(
+        BudgetError,
+        match=r"^keep_flops=0.1 can't be reached[^\n]* 2 of the 3 [^\n]*frozen or not in the optimizer",
+    ):
         quiet(model, sgd(model), keep_flops=0.1)
 
 
 def test_a_budget_that_muon_on_the_matrices_forbids_names_what_it_does_not_train():
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     muon = torch.optim.Muon([parameter for parameter in model.parameters() if parameter.dim() == 2], lr=0.01)
-    with pytest.raises(BudgetError, match=r"^keep_flops=0.45 has nothing to act on[^\n]* 1 of the 1 [^\n]*\(1\.bias\)\.$"):
+    with pytest.raises(
+        BudgetError, match=r"^keep_flops=0.45 has nothing to act on[^\n]* 1 of the 1 [^\n]*\(1\.bias\)\.$"
+    ):
         quiet(model, muon)
 
 
 def test_a_budget_that_the_model_itself_forbids_says_why():
     model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(BudgetError, match=r"^keep_flops=0.5 has nothing to act on[^\n]*of the \d+ groups that are kept: \w+[^\n]*$"):
+    with pytest.raises(
+        BudgetError,
+        match=r"^keep_flops=0.5 has nothing to act on[^\n]*of the \d+ groups that are kept: \w+[^\n]*$",
+    ):
         trainonce.attach(model, optimizer, example=torch.randn(2, 8), keep_flops=0.5, total_steps=1000)
 
 
@@ -262,16 +300,23 @@ def test_a_state_is_loaded_before_the_first_step():
     pruner.load_state_dict(state)
     train(model, optimizer, pruner, steps=range(3), size=8)
     before = copy.deepcopy(pruner.state_dict())
-    with pytest.raises(PrunerError, match=r"^this pruner has made 3 steps\. Load the state right after attach[^\n]*$"):
+    with pytest.raises(
+        PrunerError, match=r"^this pruner has made 3 steps\. Load the state right after attach[^\n]*$"
+    ):
         pruner.load_state_dict(state)
     assert same(pruner.state_dict(), before)
 
 
 def damaged(state: dict[str, Any], key: str) -> list[Any]:
-    return [{name: value for name, value in state.items() if name != key}, *(state | {key: wrong} for wrong in ("x", 3.5j, [1]))]
+    return [
+        {name: value for name, value in state.items() if name != key},
+        *(state | {key: wrong} for wrong in ("x", 3.5j, [1])),
+    ]
 
 
-@pytest.mark.parametrize("key", ["num_steps", "total_steps", "decision", "cuts", "pulled", "groups", "policy"])
+@pytest.mark.parametrize(
+    "key", ["num_steps", "total_steps", "decision", "cuts", "pulled", "groups", "policy"]
+)
 def test_a_damaged_state_is_refused_in_one_line(key: str):
     model = convolutional(8)
     pruner = attached(model, sgd(model), 130)
@@ -280,7 +325,10 @@ def test_a_damaged_state_is_refused_in_one_line(key: str):
         with pytest.raises(PrunerError, match=r"^the pruner's state [^\n]*$"):
             pruner.load_state_dict(state)
         assert pruner.num_steps == 0
-    assert {name: before[name] for name in ("num_steps", "decided_at")} == {"num_steps": 0, "decided_at": None}
+    assert {name: before[name] for name in ("num_steps", "decided_at")} == {
+        "num_steps": 0,
+        "decided_at": None,
+    }
     for state in (None, [], "state"):
         with pytest.raises(PrunerError, match=r"^the pruner's state has version None[^\n]*$"):
             pruner.load_state_dict(state)  # type: ignore[arg-type]
@@ -295,7 +343,10 @@ def test_the_state_of_another_policy_is_refused_in_one_line():
 
 
 def test_a_state_may_be_loaded_over_another_that_was_only_loaded():
-    """A reader of checkpoints that tries the newest first: what the first state had decided is gone with the second."""
+    """A reader of checkpoints that tries the newest first.
+
+    What the first state had decided is gone with the second.
+    """
     model = convolutional(8)
     optimizer = sgd(model)
     pruner = quiet(model, optimizer, shrink=False, policy=policies.StaticSalience())

@@ -30,7 +30,10 @@ class InvertedResidual(nn.Module):
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            ConvNormRelu(width, hidden), ConvNormRelu(hidden, hidden, groups=hidden), nn.Conv2d(hidden, width, 1), nn.BatchNorm2d(width)
+            ConvNormRelu(width, hidden),
+            ConvNormRelu(hidden, hidden, groups=hidden),
+            nn.Conv2d(hidden, width, 1),
+            nn.BatchNorm2d(width),
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -47,23 +50,46 @@ class DenseLayer(nn.Module):
 
 
 def resnet() -> nn.Module:
-    blocks = BasicBlock(16, 16), BasicBlock(16, 32, stride=2), BasicBlock(32, 64, stride=2), BasicBlock(64, 64)
-    return nn.Sequential(ConvNormRelu(3, 16), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+    blocks = (
+        BasicBlock(16, 16),
+        BasicBlock(16, 32, stride=2),
+        BasicBlock(32, 64, stride=2),
+        BasicBlock(64, 64),
+    )
+    return nn.Sequential(
+        ConvNormRelu(3, 16), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)
+    )
 
 
 def wide_resnet() -> nn.Module:
     blocks = BasicBlock(128, 128), BasicBlock(128, 256, stride=2), BasicBlock(256, 256)
-    return nn.Sequential(ConvNormRelu(3, 128), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 10))
+    return nn.Sequential(
+        ConvNormRelu(3, 128), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 10)
+    )
 
 
 def mobilenet() -> nn.Module:
-    blocks = InvertedResidual(16, 64), ConvNormRelu(16, 24, stride=2), InvertedResidual(24, 96), ConvNormRelu(24, 32)
-    return nn.Sequential(ConvNormRelu(3, 16), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
+    blocks = (
+        InvertedResidual(16, 64),
+        ConvNormRelu(16, 24, stride=2),
+        InvertedResidual(24, 96),
+        ConvNormRelu(24, 32),
+    )
+    return nn.Sequential(
+        ConvNormRelu(3, 16), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10)
+    )
 
 
 def densenet() -> nn.Module:
     layers = [DenseLayer(24 + 12 * number, 12) for number in range(4)]
-    return nn.Sequential(ConvNormRelu(3, 24), *layers, nn.BatchNorm2d(72), nn.ReLU(), nn.Conv2d(72, 36, 1), nn.Conv2d(36, 10, 1))
+    return nn.Sequential(
+        ConvNormRelu(3, 24),
+        *layers,
+        nn.BatchNorm2d(72),
+        nn.ReLU(),
+        nn.Conv2d(72, 36, 1),
+        nn.Conv2d(36, 10, 1),
+    )
 
 
 MODELS = {"resnet": resnet, "wide_resnet": wide_resnet, "mobilenet": mobilenet, "densenet": densenet}
@@ -88,7 +114,11 @@ def scores_of(units: Units, seed: int) -> Tensor:
     """Random, with the even seeds favouring whole layers over others."""
     generator = torch.Generator().manual_seed(seed)
     scores = torch.rand(len(units), generator=generator)
-    return scores + torch.rand(len(units.groups), generator=generator)[units.group_of] if seed % 2 == 0 else scores
+    return (
+        scores + torch.rand(len(units.groups), generator=generator)[units.group_of]
+        if seed % 2 == 0
+        else scores
+    )
 
 
 def one_more_fits(budget: Budget, masks: Tensor) -> bool:
@@ -142,8 +172,14 @@ def test_torch_counts_the_same_on_the_cut_model(name: str, share: float):
         except BudgetError:
             continue
         masks = budget.choose(scores_of(units, seed=1))
-        small = trainonce.cut(copy.deepcopy(model), trainonce.Plan.from_masks(units.partition, units.split(masks)))
-        counted = count_macs(small, example) / total if make == Budget.of_flops else count_parameters(small) / total_parameters
+        small = trainonce.cut(
+            copy.deepcopy(model), trainonce.Plan.from_masks(units.partition, units.split(masks))
+        )
+        counted = (
+            count_macs(small, example) / total
+            if make == Budget.of_flops
+            else count_parameters(small) / total_parameters
+        )
         assert counted <= share
         assert counted == pytest.approx(budget.share_of(masks), rel=1e-12)
         if name in MODELS:
@@ -177,7 +213,10 @@ def test_a_kept_unit_that_scores_higher_is_still_kept(name: str, round_to: int |
 def test_a_larger_budget_keeps_more(name: str):
     _, _, units = subject(name)
     scores = scores_of(units, seed=7)
-    used = [Budget.of_flops(units, share, 1).share_of(Budget.of_flops(units, share, 1).choose(scores)) for share in SHARES]
+    used = [
+        Budget.of_flops(units, share, 1).share_of(Budget.of_flops(units, share, 1).choose(scores))
+        for share in SHARES
+    ]
     assert used == sorted(used)
     assert bool(Budget.of_flops(units, 1.0, None).choose(scores).all())
 
@@ -206,9 +245,14 @@ def test_widths_are_round_where_that_fits(name: str, round_to: int | None, share
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("share", [0.15, 0.3])
 def test_a_small_budget_is_used_up_too(share: float, seed: int):
-    """Half a percent of the model is much of a small budget: it is met within a percent of itself, in spite of round widths."""
+    """Half a percent of the model is much of a small budget.
+
+    It is met within a percent of itself, in spite of round widths.
+    """
     model = thin_resnet(20, 10)
-    units = Units.of(trainonce.inspect(model, torch.zeros(1, 3, 32, 32)), dict(model.named_parameters()).keys())
+    units = Units.of(
+        trainonce.inspect(model, torch.zeros(1, 3, 32, 32)), dict(model.named_parameters()).keys()
+    )
     budget = Budget.of_flops(units, share, None)
     assert 0.99 * share <= budget.share_of(budget.choose(scores_of(units, seed=seed))) <= share
 
@@ -217,18 +261,28 @@ def test_a_small_budget_is_used_up_too(share: float, seed: int):
 def test_rounding_starves_no_layer(share: float):
     """What does not fit with a round width goes down to a finer one, not to a single channel."""
     model = thin_resnet(20, 10)
-    units = Units.of(trainonce.inspect(model, torch.zeros(1, 3, 32, 32)), dict(model.named_parameters()).keys())
-    places = torch.cat([torch.arange(1, group.num_channels + 1) / group.num_channels for group in units.groups])
+    units = Units.of(
+        trainonce.inspect(model, torch.zeros(1, 3, 32, 32)), dict(model.named_parameters()).keys()
+    )
+    places = torch.cat(
+        [torch.arange(1, group.num_channels + 1) / group.num_channels for group in units.groups]
+    )
     # The same share of every layer, but for one that is wanted a little less than all others.
     for number in range(len(units.groups)):
         scores = -places - 0.05 * (units.group_of == number)
         plain = units.per_group(Budget.of_flops(units, share, 1).choose(scores))
         rounded = units.per_group(Budget.of_flops(units, share, None).choose(scores))
-        assert bool((rounded >= (plain / 2).floor().clamp_min(1)).all()), (number, plain.tolist(), rounded.tolist())
+        assert bool((rounded >= (plain / 2).floor().clamp_min(1)).all()), (
+            number,
+            plain.tolist(),
+            rounded.tolist(),
+        )
 
 
 def test_widths_are_rounded_to_a_sixteenth_of_the_layer():
-    model = nn.Sequential(*(nn.Conv2d(*pair, 1) for pair in pairwise([3, 7, 16, 24, 32, 64, 100, 128, 512, 4])))
+    model = nn.Sequential(
+        *(nn.Conv2d(*pair, 1) for pair in pairwise([3, 7, 16, 24, 32, 64, 100, 128, 512, 4]))
+    )
     units = Units.of(trainonce.inspect(model, torch.zeros(1, 3, 4, 4)), dict(model.named_parameters()).keys())
     assert Budget.of_flops(units, 0.5, None).roundings.tolist() == [1, 1, 1, 2, 4, 4, 8, 16]
 
@@ -282,7 +336,9 @@ def test_an_unreachable_share_names_the_range(word: str, share: float):
     def attached(share: float) -> trainonce.Pruner:
         return trainonce.attach(model, optimizer, example=example, total_steps=10_000, **{word: share})
 
-    with pytest.raises(BudgetError, match=rf"^{word}=\S+ can't be reached: [^\n]* Ask for 0\.\d+ to 1[^\n]*$") as caught:
+    with pytest.raises(
+        BudgetError, match=rf"^{word}=\S+ can't be reached: [^\n]* Ask for 0\.\d+ to 1[^\n]*$"
+    ) as caught:
         attached(share)
     smallest = float(str(caught.value).partition("Ask for ")[2].partition(" ")[0])
     attached(smallest)
@@ -290,7 +346,9 @@ def test_an_unreachable_share_names_the_range(word: str, share: float):
         attached(smallest - 2e-4)
 
 
-@pytest.mark.parametrize("share", [0, 0.0, -0.1, 1.0001, 45, float("nan"), float("inf"), "0.5", None, True, torch.tensor(0.5)])
+@pytest.mark.parametrize(
+    "share", [0, 0.0, -0.1, 1.0001, 45, float("nan"), float("inf"), "0.5", None, True, torch.tensor(0.5)]
+)
 @pytest.mark.parametrize("count", [Budget.of_flops, Budget.of_parameters])
 def test_what_is_no_share_is_refused(count: Any, share: Any):
     _, _, units = subject("resnet")
@@ -331,7 +389,13 @@ def test_scores_that_are_not_numbers_are_refused():
 def test_a_model_of_which_nothing_may_be_cut_is_refused():
     model = nn.Linear(4, 4)
     with pytest.raises(BudgetError, match=r"^keep_flops=1 has nothing to act on[^\n]*$"):
-        trainonce.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), example=torch.randn(2, 4), keep_flops=1, total_steps=1000)
+        trainonce.attach(
+            model,
+            torch.optim.SGD(model.parameters(), lr=0.1),
+            example=torch.randn(2, 4),
+            keep_flops=1,
+            total_steps=1000,
+        )
 
 
 def test_a_model_without_multiply_adds_is_refused():

@@ -1,4 +1,7 @@
-"""The closure gives a new loss of the attached model and does nothing else; whatever it does, the user's gradients stay."""
+"""The closure gives a new loss of the attached model and does nothing else.
+
+Whatever it does, the user's gradients stay.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ from trainonce import LossError
 def searching(model: nn.Module, optimizer: torch.optim.Optimizer) -> trainonce.Pruner:
     """A pruner whose controller is due at every step."""
     schedule = trainonce.Schedule(search_from=0, shrink_from=100, settle_from=100, update_every=1)
-    return trainonce.attach(model, optimizer, example=batch(0, 2)[0], keep_flops=0.5, total_steps=200, schedule=schedule)
+    return trainonce.attach(
+        model, optimizer, example=batch(0, 2)[0], keep_flops=0.5, total_steps=200, schedule=schedule
+    )
 
 
 def loss_of(model: nn.Module) -> Tensor:
@@ -44,7 +49,9 @@ class Setting:
 
     def portrait(self) -> list[Any]:
         tensors = [*self.model.parameters(), self.margin]
-        gradients = [(id(tensor.grad), None if tensor.grad is None else tensor.grad.clone()) for tensor in tensors]
+        gradients = [
+            (id(tensor.grad), None if tensor.grad is None else tensor.grad.clone()) for tensor in tensors
+        ]
         return [[tensor.detach().clone() for tensor in self.model.state_dict().values()], gradients]
 
 
@@ -130,6 +137,8 @@ def test_a_model_of_which_the_loss_sees_a_part_is_no_other_model():
     schedule = trainonce.Schedule(search_from=0, shrink_from=100, settle_from=100, update_every=1)
     inputs = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    pruner = trainonce.attach(model, optimizer, example=inputs, keep_flops=0.5, total_steps=200, schedule=schedule)
+    pruner = trainonce.attach(
+        model, optimizer, example=inputs, keep_flops=0.5, total_steps=200, schedule=schedule
+    )
     pruner.step(lambda: model(inputs)[0].square().mean())
     assert pruner.controller_loss is not None

@@ -1,11 +1,15 @@
-"""Group-lasso least squares, where every constant is known: the theorem's bound holds, and the limit is that of another solver.
+"""Group-lasso least squares, where every constant is known.
+
+The theorem's bound holds, and the limit is that of another solver.
 
     J(z) = 1/2 |X z - y|^2 + strength * sum_g |z_g|
 
-The paper's theorem 1: with eta_t = c / (d + t)^(1/2), c / d^(1/2) <= min(1, epsilon / 4L), alpha_(t+1) = 4L / epsilon * eta_t,
+The paper's theorem 1: with eta_t = c / (d + t)^(1/2), c / d^(1/2) <= min(1, epsilon / 4L), alpha_(t+1) = 4L /
+epsilon * eta_t,
 
     1/T sum_t E|P_t| <= sqrt(G) d^(1/4) / T^(1/2) + sqrt(G) / T^(1/4)
-    G = 4 (J(z_1) - J(z*)) / (epsilon c) + 2 sigma^2 / (b L epsilon c) + 2 d sigma^2 / (c epsilon L b) * ln(d + T)
+    G = 4 (J(z_1) - J(z*)) / (epsilon c) + 2 sigma^2 / (b L epsilon c) + 2 d sigma^2 / (c epsilon L b) * ln(d
+    + T)
 """
 
 from __future__ import annotations
@@ -43,7 +47,10 @@ def problem() -> tuple[Tensor, Tensor]:
 
 
 class Unknowns:
-    """The vector z as rows of a matrix and entries of a vector: group g is row g of the one and number g of the other."""
+    """The vector z as rows of a matrix and entries of a vector.
+
+    Group g is row g of the one and number g of the other.
+    """
 
     def __init__(self) -> None:
         generator = torch.Generator().manual_seed(1)
@@ -52,7 +59,9 @@ class Unknowns:
             "single": nn.Parameter(torch.randn(NUM_GROUPS, generator=generator, dtype=torch.double)),
         }
         order = torch.arange(NUM_GROUPS)
-        self.units: Units = units_over(NUM_GROUPS, Rows("pairs", 0, order, order), Rows("single", 0, order, order))
+        self.units: Units = units_over(
+            NUM_GROUPS, Rows("pairs", 0, order, order), Rows("single", 0, order, order)
+        )
 
     def groups(self) -> Tensor:
         return torch.cat([self.tensors["pairs"], self.tensors["single"][:, None]], dim=1)
@@ -103,7 +112,9 @@ class FixedMetric(torch.optim.Optimizer):
         generator = torch.Generator().manual_seed(2)
         for group in self.param_groups:
             for parameter in group["params"]:
-                self.state[parameter]["exp_avg_sq"] = 4 * torch.rand(parameter.shape, generator=generator, dtype=torch.double)
+                self.state[parameter]["exp_avg_sq"] = 4 * torch.rand(
+                    parameter.shape, generator=generator, dtype=torch.double
+                )
 
     def metric(self, parameter: Tensor) -> Tensor:
         return self.state[parameter]["exp_avg_sq"].sqrt() + 0.5
@@ -153,7 +164,10 @@ def test_the_averaged_gradient_mapping_is_below_the_bound(kind: str):
         pull, epsilon = Proximal(), 1.0
     else:
         optimizer = FixedMetric(unknowns.tensors.values(), lr=1.0)
-        pull, epsilon = AdamMetric(), min(float(optimizer.metric(parameter).min()) for parameter in unknowns.tensors.values())
+        pull, epsilon = (
+            AdamMetric(),
+            min(float(optimizer.metric(parameter).min()) for parameter in unknowns.tensors.values()),
+        )
     watch = watched(unknowns, optimizer, pull)
     start = objective(unknowns.groups())
     rates, scale = step_sizes(1000, epsilon)
@@ -176,7 +190,11 @@ def test_the_averaged_gradient_mapping_is_below_the_bound(kind: str):
 def test_the_logged_norm_is_that_of_the_definition(kind: str):
     """P_t = (z_t - z*) / eta with z* from the pure operators, written down anew."""
     unknowns = Unknowns()
-    optimizer: Any = torch.optim.SGD(unknowns.tensors.values(), lr=1.0) if kind == "sgd" else FixedMetric(unknowns.tensors.values(), lr=1.0)
+    optimizer: Any = (
+        torch.optim.SGD(unknowns.tensors.values(), lr=1.0)
+        if kind == "sgd"
+        else FixedMetric(unknowns.tensors.values(), lr=1.0)
+    )
     watch = watched(unknowns, optimizer, Proximal() if kind == "sgd" else AdamMetric())
     norms = []
     for rate in step_sizes(20, 0.5)[0]:
@@ -184,7 +202,9 @@ def test_the_logged_norm_is_that_of_the_definition(kind: str):
         if kind == "sgd":
             after = shrink_groups(before - rate * slope(before), rate * STRENGTH)
         else:
-            metric = unknowns.gathered({name: optimizer.metric(parameter) for name, parameter in unknowns.tensors.items()})
+            metric = unknowns.gathered(
+                {name: optimizer.metric(parameter) for name, parameter in unknowns.tensors.items()}
+            )
             after = shrink_groups_in_metric(before - rate * slope(before) / metric, metric, rate * STRENGTH)
         norms.append(float((before - after).norm()) / rate)
         minimise(unknowns, optimizer, [rate])
@@ -217,7 +237,10 @@ def test_noisy_gradients_with_the_papers_momentum_stay_below_the_bound():
 
 
 def test_adam_itself_arrives_at_the_solution():
-    """The minimiser does not depend on the metric: Adam with the pull in its own metric must find the same point."""
+    """The minimiser does not depend on the metric.
+
+    Adam with the pull in its own metric must find the same point.
+    """
     unknowns = Unknowns()
     optimizer = torch.optim.Adam(unknowns.tensors.values(), lr=0.05)
     watch = watched(unknowns, optimizer, AdamMetric())

@@ -1,4 +1,7 @@
-"""An averaged copy does not follow a cut by itself: it is said before anything is lost, and what is advised works."""
+"""An averaged copy does not follow a cut by itself.
+
+It is said before anything is lost, and what is advised works.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,18 @@ WIDTH = 11
 def begun(**settings: Any) -> tuple[nn.Module, torch.optim.Optimizer, trainonce.Pruner]:
     model = convolutional(WIDTH)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    return model, optimizer, attached(model, optimizer, 60, **{"policy": policies.FilterNorm(), "schedule": SCHEDULE} | settings)
+    return (
+        model,
+        optimizer,
+        attached(model, optimizer, 60, **{"policy": policies.FilterNorm(), "schedule": SCHEDULE} | settings),
+    )
 
 
 def words(kind: str, path: str) -> str:
-    return rf"^an averaged copy of this model \({kind}[^\n]*\) will not follow [^\n]*trainonce\.cut\({path}, pruner\.cuts\[-1\]\)\.$"
+    return (
+        rf"^an averaged copy of this model \({kind}[^\n]*\) will not follow [^\n]*trainonce\.cut\({path}, "
+        r"pruner\.cuts\[-1\]\)\.$"
+    )
 
 
 def averaged(model: nn.Module) -> AveragedModel:
@@ -56,7 +66,14 @@ def test_the_advice_works_and_gives_the_average_of_the_small_model(use_buffers: 
     assert len(said) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        train(whole, other_optimizer, other, steps=range(60), size=8, after=lambda *_: reference.update_parameters(whole))
+        train(
+            whole,
+            other_optimizer,
+            other,
+            steps=range(60),
+            size=8,
+            after=lambda *_: reference.update_parameters(whole),
+        )
     small = pruner.finish()
     other.finish()
     for plan in pruner.cuts:
@@ -65,7 +82,9 @@ def test_the_advice_works_and_gives_the_average_of_the_small_model(use_buffers: 
         name: tensor.shape for name, tensor in small.state_dict().items()
     }
     for name, parameter in average.module.named_parameters():
-        assert torch.allclose(parameter, dict(reference.module.named_parameters())[name], rtol=1e-3, atol=1e-4), name
+        assert torch.allclose(
+            parameter, dict(reference.module.named_parameters())[name], rtol=1e-3, atol=1e-4
+        ), name
 
 
 def test_timms_average_is_found_and_the_advice_works():
@@ -94,7 +113,9 @@ def by_copy(mine: torch.Tensor, theirs: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("move", [by_data, by_copy])
-def test_a_deepcopy_that_a_loop_of_ones_own_averages_is_found(move: Callable[[torch.Tensor, torch.Tensor], None]):
+def test_a_deepcopy_that_a_loop_of_ones_own_averages_is_found(
+    move: Callable[[torch.Tensor, torch.Tensor], None],
+):
     model, optimizer, pruner = begun()
     average = copy.deepcopy(model)
 

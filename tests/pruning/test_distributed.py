@@ -15,12 +15,20 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import trainonce
-from trainonce.pruning.distributed import averaged, gradient_exchange_paused, is_distributed, same_everywhere, unwrapped_model
+from trainonce.pruning.distributed import (
+    averaged,
+    gradient_exchange_paused,
+    is_distributed,
+    same_everywhere,
+    unwrapped_model,
+)
 from trainonce.pruning.policies import AnchoredController, Controller, Policy
 
 TOTAL_STEPS = 120
 SECONDS = 150
-pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="this torch has no gloo")
+pytestmark = pytest.mark.skipif(
+    not dist.is_available() or not dist.is_gloo_available(), reason="this torch has no gloo"
+)
 
 POLICIES: dict[str, type[Policy]] = {"anchored": AnchoredController, "controller": Controller}
 
@@ -29,7 +37,12 @@ def net() -> nn.Module:
     """No batch norm: its statistics are those of a rank, not of the global batch."""
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Conv2d(1, 10, 3, padding=1), nn.ReLU(), nn.Conv2d(10, 12, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(12 * 4, 5)
+        nn.Conv2d(1, 10, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(10, 12, 3, stride=2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(12 * 4, 5),
     ).double()
 
 
@@ -37,7 +50,9 @@ def share_of_batch(step: int, rank: int, world: int) -> tuple[Tensor, Tensor]:
     """This rank's part of a global batch of 16."""
     generator = torch.Generator().manual_seed(step)
     images = torch.randn(16, 1, 6, 6, generator=generator, dtype=torch.double)
-    labels = (images.flatten(1) @ torch.randn(36, 5, generator=torch.Generator().manual_seed(7), dtype=torch.double)).argmax(dim=1)
+    labels = (
+        images.flatten(1) @ torch.randn(36, 5, generator=torch.Generator().manual_seed(7), dtype=torch.double)
+    ).argmax(dim=1)
     part = slice(rank * 16 // world, (rank + 1) * 16 // world)
     return images[part], labels[part]
 
@@ -85,7 +100,9 @@ def run(rank: int, world: int, policy: str) -> dict[str, Any]:
 def worker(rank: int, world: int, folder: str) -> None:
     torch.set_num_threads(1)
     store = f"file://{folder}/store"
-    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world, timeout=timedelta(seconds=60))
+    dist.init_process_group(
+        "gloo", init_method=store, rank=rank, world_size=world, timeout=timedelta(seconds=60)
+    )
     try:
         found = {"primitives": primitives(rank)} | {policy: run(rank, world, policy) for policy in POLICIES}
         torch.save(found, f"{folder}/rank{rank}.pt")

@@ -44,7 +44,11 @@ def cut_off_all_but_the_head(model: nn.Module, _: torch.optim.Optimizer) -> None
     model[4].register_forward_pre_hook(lambda _module, inputs: tuple(value.detach() for value in inputs))
 
 
-WAYS: dict[str, Callable[[nn.Module, torch.optim.Optimizer], None]] = {"turned_off": turn_off, "taken_out": take_out, "cut_off": cut_off}
+WAYS: dict[str, Callable[[nn.Module, torch.optim.Optimizer], None]] = {
+    "turned_off": turn_off,
+    "taken_out": take_out,
+    "cut_off": cut_off,
+}
 every_way = pytest.mark.parametrize("freeze", list(WAYS.values()), ids=list(WAYS))
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -70,14 +74,18 @@ def unchanged(module: nn.Module, before: dict[str, torch.Tensor]) -> bool:
 
 @every_way
 @pytest.mark.parametrize("settings", list(SETTINGS.values()), ids=list(SETTINGS))
-def test_what_is_frozen_in_the_search_is_not_pulled_and_the_budget_is_kept(freeze: Any, settings: dict[str, Any]):
+def test_what_is_frozen_in_the_search_is_not_pulled_and_the_budget_is_kept(
+    freeze: Any, settings: dict[str, Any]
+):
     model, optimizer, pruner = begun(**copy.deepcopy(settings))
     image = batch(0, 1)[0]
     total = count_macs(model, image)
     train(model, optimizer, pruner, steps=range(14), size=8)
     freeze(model, optimizer)
     frozen = weights(model[1])
-    with pytest.warns(RuntimeWarning, match=r"^[^\n]* is no longer trained \([^\n]*\): the \d+ units [^\n]*$"):
+    with pytest.warns(
+        RuntimeWarning, match=r"^[^\n]* is no longer trained \([^\n]*\): the \d+ units [^\n]*$"
+    ):
         train(model, optimizer, pruner, steps=range(14, TOTAL_STEPS), size=8)
     small = pruner.finish()
     assert pruner.alive["1.0"] == (24, 24)
@@ -91,7 +99,9 @@ def test_while_it_is_frozen_the_group_says_why():
     model, optimizer, pruner = begun()
     train(model, optimizer, pruner, steps=range(14), size=8)
     turn_off(model, optimizer)
-    with pytest.warns(RuntimeWarning, match=r"^1\.0\.weight and \d more is no longer trained \(requires_grad is False\)"):
+    with pytest.warns(
+        RuntimeWarning, match=r"^1\.0\.weight and \d more is no longer trained \(requires_grad is False\)"
+    ):
         train(model, optimizer, pruner, steps=range(14, 18), size=8)
     assert "requires_grad is False" in pruner.kept_because["1.0"]
     assert bool(pruner.masks["1.0"].all())
@@ -151,7 +161,10 @@ def test_a_budget_that_frozen_weights_forbid_is_refused_by_name_and_reached_when
     ]
     assert len(words) == 2, "once that it is frozen, once what follows from it"
     assert unchanged(model[:3], frozen)
-    with pytest.raises(PrunerError, match=r"^finish\(\) was called after 100 of 100 steps, but 0\.0\.weight can't be trained[^\n]*$"):
+    with pytest.raises(
+        PrunerError,
+        match=r"^finish\(\) was called after 100 of 100 steps, but 0\.0\.weight can't be trained[^\n]*$",
+    ):
         pruner.finish()
     assert unchanged(model[:3], frozen)
     model[:3].requires_grad_(True)
@@ -169,7 +182,9 @@ def test_with_gradients_in_the_head_alone_nothing_before_it_is_pulled():
         train(model, optimizer, pruner, steps=range(14, TOTAL_STEPS), size=8)
     assert unchanged(model[:3], frozen)
     assert "can't be reached while 0.0.weight and 8 more can't be trained" in str(said[-1].message)
-    with pytest.raises(PrunerError, match=r"^finish\(\) was called [^\n]* got no gradient in the last \d+ steps[^\n]*$"):
+    with pytest.raises(
+        PrunerError, match=r"^finish\(\) was called [^\n]* got no gradient in the last \d+ steps[^\n]*$"
+    ):
         pruner.finish()
 
 

@@ -54,8 +54,12 @@ def random_masks(units: Units, seed: int) -> Tensor:
 def loss_of(outputs: Any) -> Tensor:
     """A random direction in the outputs: no gradient is zero by chance."""
     generator = torch.Generator().manual_seed(5)
-    tensors = [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.requires_grad]
-    return torch.stack([(leaf * torch.randn(leaf.shape, generator=generator, dtype=leaf.dtype)).sum() for leaf in tensors]).sum()
+    tensors = [
+        leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.requires_grad
+    ]
+    return torch.stack(
+        [(leaf * torch.randn(leaf.shape, generator=generator, dtype=leaf.dtype)).sum() for leaf in tensors]
+    ).sum()
 
 
 def reference(model: nn.Module, example: Any, gates: Gates, masks: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,16 +68,28 @@ def reference(model: nn.Module, example: Any, gates: Gates, masks: Tensor) -> tu
     weights: dict[str, Tensor] = {}
     for rows in gates.rows:
         parameter = gates.tensors[rows.tensor]
-        factor = torch.ones(parameter.shape[rows.axis], dtype=torch.double).index_put((rows.positions,), variables[rows.units])
+        factor = torch.ones(parameter.shape[rows.axis], dtype=torch.double).index_put(
+            (rows.positions,), variables[rows.units]
+        )
         shape = [-1 if axis == rows.axis else 1 for axis in range(parameter.dim())]
         weights[rows.tensor] = weights.get(rows.tensor, parameter.detach()) * factor.reshape(shape)
     torch.manual_seed(0)
-    loss = loss_of(functional_call(Called(model, example), {f"model.{name}": weight for name, weight in weights.items()}, ()))
+    loss = loss_of(
+        functional_call(
+            Called(model, example), {f"model.{name}": weight for name, weight in weights.items()}, ()
+        )
+    )
     (gradient,) = torch.autograd.grad(loss, variables)
     return loss.detach(), gradient
 
 
-CROSSING = ["act_padding_value", "algebra_batched_experts", "algebra_functional_linear", "heads_multi_query", "shuffle_token_mixer"]
+CROSSING = [
+    "act_padding_value",
+    "algebra_batched_experts",
+    "algebra_functional_linear",
+    "heads_multi_query",
+    "shuffle_token_mixer",
+]
 """Both axes of one weight are gated."""
 
 
@@ -92,7 +108,10 @@ def test_closed_is_silent_and_the_gradient_is_autograds(name: str):
     torch.manual_seed(0)
     assert relative_difference(output_tensors(silent, example), closed) < 1e-9
 
-    for point in (masks, torch.rand(len(units), generator=torch.Generator().manual_seed(1), dtype=torch.double)):
+    for point in (
+        masks,
+        torch.rand(len(units), generator=torch.Generator().manual_seed(1), dtype=torch.double),
+    ):
 
         def closure() -> Tensor:
             torch.manual_seed(0)
@@ -136,7 +155,11 @@ LAST_WRITERS: dict[tuple[str, str], set[str]] = {
 
 def gated_modules(units: Units, gates: Gates, group: str) -> set[str]:
     number = [other.name for other in units.groups].index(group)
-    return {rows.tensor.rpartition(".")[0] for rows in gates.rows if bool((units.group_of[rows.units] == number).any())}
+    return {
+        rows.tensor.rpartition(".")[0]
+        for rows in gates.rows
+        if bool((units.group_of[rows.units] == number).any())
+    }
 
 
 @pytest.mark.parametrize(("name", "group"), sorted(LAST_WRITERS))
@@ -153,25 +176,35 @@ def test_one_factor_of_a_product_is_gated():
 
 
 def test_squeeze_and_excitation_is_gated_behind_the_convolution():
-    """The channel is a product of a norm's output and a sigmoid, which is never zero: only the norm can be the gate."""
+    """The channel is a product of a norm's output and a sigmoid, which is never zero.
+
+    Only the norm can be the gate.
+    """
     _, _, units, gates = gated("gate_squeeze_excite")
     written = {group.name: {rows.tensor for rows in units.writers} for group in units.groups}
     assert written
     gated_tensors = {rows.tensor for rows in gates.rows}
     kernels = {rows.tensor for rows in units.writers if gates.tensors[rows.tensor].dim() == 4}
-    with_norm = {name for name in kernels if f"{name.rpartition('.')[0].rpartition('.')[0]}.1.weight" in gated_tensors}
+    with_norm = {
+        name for name in kernels if f"{name.rpartition('.')[0].rpartition('.')[0]}.1.weight" in gated_tensors
+    }
     assert with_norm
     assert not with_norm & gated_tensors
 
 
 def test_the_gradient_of_a_closed_gate_is_that_of_a_masked_feature_map():
-    """Conv, norm, ReLU: closed or open, a gate on the norm must tell what a mask on the feature map would tell."""
+    """Conv, norm, ReLU.
+
+    Closed or open, a gate on the norm must tell what a mask on the feature map would tell.
+    """
     model, example, units, gates = gated("residual_chain")
     masks = random_masks(units, seed=0)
     variables = masks.clone().requires_grad_()
     pieces = units.split(variables)
     inner = [name for name in pieces if name.endswith("conv1")]
-    here = torch.isin(units.group_of, torch.tensor([number for number, name in enumerate(pieces) if name in inner]))
+    here = torch.isin(
+        units.group_of, torch.tensor([number for number, name in enumerate(pieces) if name in inner])
+    )
 
     def masked(name: str) -> Callable[[nn.Module, Any], Tensor]:
         return lambda _module, inputs: inputs[0] * pieces[name][:, None, None]
@@ -188,7 +221,10 @@ def test_the_gradient_of_a_closed_gate_is_that_of_a_masked_feature_map():
 
 
 class Busy(nn.Module):
-    """Everything that a forward pass may disturb: batch statistics, dropout, a counter, layers in different modes."""
+    """Everything that a forward pass may disturb.
+
+    Batch statistics, dropout, a counter, layers in different modes.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -214,8 +250,13 @@ def portrait(model: nn.Module) -> dict[str, Any]:
     """All that a controller's step must leave alone, as values."""
     return {
         "tensors": {name: tensor.tolist() for name, tensor in model.state_dict().items()},
-        "identities": {name: (id(tensor), tensor.data_ptr()) for name, tensor in model.state_dict(keep_vars=True).items()},
-        "gradients": {name: (id(p.grad), None if p.grad is None else p.grad.tolist()) for name, p in model.named_parameters()},
+        "identities": {
+            name: (id(tensor), tensor.data_ptr()) for name, tensor in model.state_dict(keep_vars=True).items()
+        },
+        "gradients": {
+            name: (id(p.grad), None if p.grad is None else p.grad.tolist())
+            for name, p in model.named_parameters()
+        },
         "modes": {name: module.training for name, module in model.named_modules()},
         "random": torch.get_rng_state().tolist(),
     }
@@ -274,7 +315,11 @@ def test_a_closure_that_fails_leaves_the_model_alone(stage: str):
     assert portrait(model) == before
 
 
-@pytest.mark.parametrize("result", [None, 1.0, torch.ones(3), torch.ones(()), "loss"], ids=["none", "float", "vector", "constant", "text"])
+@pytest.mark.parametrize(
+    "result",
+    [None, 1.0, torch.ones(3), torch.ones(()), "loss"],
+    ids=["none", "float", "vector", "constant", "text"],
+)
 def test_a_closure_without_a_loss_is_refused(result: Any):
     model = busy()
     pruner = searching(model)
@@ -319,4 +364,6 @@ def test_a_compiled_model_is_attached_by_its_own_module():
     images, labels = images_and_labels()
     pruner.step(lambda: F.cross_entropy(compiled(images), labels))
     assert pruner.controller_loss is not None
-    assert [group.name for group in pruner.partition.groups] == [group.name for group in trainonce.inspect(model, images).groups]
+    assert [group.name for group in pruner.partition.groups] == [
+        group.name for group in trainonce.inspect(model, images).groups
+    ]

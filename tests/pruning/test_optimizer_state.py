@@ -20,7 +20,9 @@ from trainonce.pruning.guards.optimizer_state import refusal
 
 
 def quiet(model: nn.Module, optimizer: Any, **settings: Any) -> trainonce.Pruner:
-    return attached(model, optimizer, 60, **{"policy": policies.FilterNorm(), "schedule": Schedule.paper()} | settings)
+    return attached(
+        model, optimizer, 60, **{"policy": policies.FilterNorm(), "schedule": Schedule.paper()} | settings
+    )
 
 
 class Own(torch.optim.Optimizer):
@@ -102,13 +104,22 @@ def lbfgs(model: nn.Module) -> torch.optim.Optimizer:
 
 REFUSED_AT_ONCE: dict[str, tuple[Callable[[nn.Module], torch.optim.Optimizer], str]] = {
     "lbfgs": (lbfgs, "LBFGS keeps its state in flat vectors"),
-    "lookahead": (lambda model: Lookahead(torch.optim.SGD(model.parameters()), "optimizer"), r"Lookahead wraps another optimizer \(SGD\)"),
+    "lookahead": (
+        lambda model: Lookahead(torch.optim.SGD(model.parameters()), "optimizer"),
+        r"Lookahead wraps another optimizer \(SGD\)",
+    ),
     "lookahead_base": (
         lambda model: Lookahead(torch.optim.AdamW(model.parameters()), "_base_optimizer"),
         r"Lookahead wraps another optimizer \(AdamW\)",
     ),
-    "shampoo": (lambda model: ShampooLike(model.parameters()), r"ShampooLike keeps 'preconditioners' of shape \(\d+, \d+\)"),
-    "factored": (lambda model: FactoredLike(model.parameters()), "FactoredLike keeps 'exp_avg_sq_row' of shape"),
+    "shampoo": (
+        lambda model: ShampooLike(model.parameters()),
+        r"ShampooLike keeps 'preconditioners' of shape \(\d+, \d+\)",
+    ),
+    "factored": (
+        lambda model: FactoredLike(model.parameters()),
+        "FactoredLike keeps 'exp_avg_sq_row' of shape",
+    ),
     "flat": (lambda model: Flat(model.parameters()), r"Flat keeps 'flat' of shape \(\d+,\)"),
     "global": (lambda model: Global(model.parameters()), r"Global keeps 'history' of shape \(3,\)"),
 }
@@ -149,7 +160,10 @@ def test_state_that_comes_late_costs_the_cut_but_not_the_run():
     model = convolutional(8)
     optimizer = OddAndVeryLate(model.parameters(), secret=object())
     pruner = quiet(model, optimizer)
-    with pytest.warns(RuntimeWarning, match=r"^the model could not shrink at step \d+: OddAndVeryLate keeps [^\n]* Training goes on\.$"):
+    with pytest.warns(
+        RuntimeWarning,
+        match=r"^the model could not shrink at step \d+: OddAndVeryLate keeps [^\n]* Training goes on\.$",
+    ):
         train(model, optimizer, pruner, steps=range(60), size=8)
     with pytest.raises(PlanError, match=r"optimizer\.state\.clear\(\)"):
         pruner.finish()
@@ -205,8 +219,12 @@ def test_groups_with_names_and_settings_of_their_own_are_taken():
     assert refusal(torch.optim.SGD(groups, lr=0.01, momentum=0.9)) is None
 
 
-@pytest.mark.parametrize("make", [lambda model: ShampooLike(model.parameters()), lbfgs], ids=["shampoo", "lbfgs"])
-def test_cut_refuses_state_that_does_not_follow_and_leaves_all_as_it_was(make: Callable[[nn.Module], torch.optim.Optimizer]):
+@pytest.mark.parametrize(
+    "make", [lambda model: ShampooLike(model.parameters()), lbfgs], ids=["shampoo", "lbfgs"]
+)
+def test_cut_refuses_state_that_does_not_follow_and_leaves_all_as_it_was(
+    make: Callable[[nn.Module], torch.optim.Optimizer],
+):
     model = convolutional(8)
     optimizer = make(model)
 
@@ -220,6 +238,8 @@ def test_cut_refuses_state_that_does_not_follow_and_leaves_all_as_it_was(make: C
     optimizer.step(closure)  # type: ignore[arg-type]
     plan = trainonce.Plan.random(trainonce.inspect(model, batch(0, 2)[0]), keep=0.5)
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
-    with pytest.raises(PlanError, match=rf"^{type(optimizer).__name__} keeps [^\n]*optimizer\.state\.clear\(\)\.$"):
+    with pytest.raises(
+        PlanError, match=rf"^{type(optimizer).__name__} keeps [^\n]*optimizer\.state\.clear\(\)\.$"
+    ):
         trainonce.cut(model, plan, optimizer=optimizer)
     assert {name: tensor.shape for name, tensor in model.state_dict().items()} == shapes

@@ -67,11 +67,22 @@ def tower() -> nn.Sequential:
     """Layers of like cost and many channels: shares of them are fine."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return nn.Sequential(ConvNormRelu(3, 32), ConvNormRelu(32, 32), ConvNormRelu(32, 48), ConvNormRelu(48, 32), nn.Conv2d(32, 4, 6))
+        return nn.Sequential(
+            ConvNormRelu(3, 32),
+            ConvNormRelu(32, 32),
+            ConvNormRelu(32, 48),
+            ConvNormRelu(48, 32),
+            nn.Conv2d(32, 4, 6),
+        )
 
 
 def search_in(
-    model: nn.Module, *, share: float = 0.5, seed: int = 0, progress: Callable[[], float] = lambda: 1.0, kind: type[Budget] = Budget
+    model: nn.Module,
+    *,
+    share: float = 0.5,
+    seed: int = 0,
+    progress: Callable[[], float] = lambda: 1.0,
+    kind: type[Budget] = Budget,
 ) -> Search:
     tensors = dict(model.named_parameters())
     units = Units.of(trainonce.inspect(model, IMAGES), tensors.keys())
@@ -123,7 +134,10 @@ def test_norm_scale_ranks_by_the_absolute_scale():
 
 
 def test_geometric_median_drops_the_filter_in_the_middle():
-    """Filters lie on a sphere around one of them that is neither short nor near zero: it is their geometric median."""
+    """Filters lie on a sphere around one of them that is neither short nor near zero.
+
+    It is their geometric median.
+    """
     model = net()
     generator = torch.Generator().manual_seed(4)
     with torch.no_grad():
@@ -194,7 +208,9 @@ def test_taylor_is_the_squared_sum_of_gradient_times_weight(per_layer: bool):
         policy.observe()
         product = (model[4].weight * model[4].weight.grad).sum(dim=1) + model[4].bias * model[4].bias.grad
         average = 0.99 * average + 0.01 * product.detach().double().square()
-    assert torch.allclose(by_group(search, policy.scores())["4"], average / average.mean() if per_layer else average, rtol=1e-4)
+    assert torch.allclose(
+        by_group(search, policy.scores())["4"], average / average.mean() if per_layer else average, rtol=1e-4
+    )
 
 
 def narrowing() -> nn.Sequential:
@@ -202,7 +218,9 @@ def narrowing() -> nn.Sequential:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         layers = [layer for _ in range(3) for layer in (ConvNormRelu(24, 24), nn.MaxPool2d(2))]
-        return nn.Sequential(nn.Conv2d(3, 24, 1), *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 4))
+        return nn.Sequential(
+            nn.Conv2d(3, 24, 1), *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 4)
+        )
 
 
 def search_in_narrowing(share: float = 0.5) -> Search:
@@ -218,7 +236,9 @@ def test_capacity_keeps_more_of_the_layers_whose_weights_cost_less():
     for exponent in (0.0, 0.2):
         masks = search.budget.choose(started(Capacity(exponent=exponent), search).scores())
         widths[exponent] = [int(mask.sum()) for mask in by_group(search, masks).values()]
-    assert max(widths[0.0]) - min(widths[0.0]) <= 3, "the same share of every layer, but for cheap units that fill the budget up"
+    assert max(widths[0.0]) - min(widths[0.0]) <= 3, (
+        "the same share of every layer, but for cheap units that fill the budget up"
+    )
     assert widths[0.2] == sorted(widths[0.2])
     assert widths[0.2][-1] - widths[0.2][0] >= 6
 
@@ -229,7 +249,9 @@ class Residual(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem = ConvNormRelu(3, 24)
-        self.branches = nn.ModuleList(nn.Sequential(ConvNormRelu(24, 24), nn.Conv2d(24, 24, 3, padding=1)) for _ in range(2))
+        self.branches = nn.ModuleList(
+            nn.Sequential(ConvNormRelu(24, 24), nn.Conv2d(24, 24, 3, padding=1)) for _ in range(2)
+        )
         self.head = nn.Linear(24, 4)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -339,7 +361,9 @@ def test_gradual_only_adds_and_ends_at_the_budget(num_periods: int):
         now[0] = step / 50
         with torch.no_grad():
             for parameter in model.parameters():
-                parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(step)))
+                parameter.add_(
+                    0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(step))
+                )
         policy.observe()
         assert bool(policy.penalised()[dropped].all()), "what was chosen once stays chosen"
         dropped = policy.penalised().clone()
@@ -450,7 +474,10 @@ def test_the_controller_learns_what_helps(make: Callable[[], Controller]):
 
 @pytest.mark.parametrize("network", [RecurrentLogits, FreeLogits])
 def test_the_penalty_brings_the_cost_to_the_budget(network: Any):
-    """With a loss that says nothing, only the penalty acts: draws come down to the budget. It is one-sided: nothing pulls them back."""
+    """With a loss that says nothing, only the penalty acts: draws come down to the budget.
+
+    It is one-sided: nothing pulls them back.
+    """
     search = search_in(net(), share=0.4)
     policy = Controller(network, learning_rate=0.02)
     policy.start(search)
@@ -481,16 +508,22 @@ def test_every_draw_of_the_anchored_controller_meets_the_budget(share: float):
 @pytest.mark.parametrize("between_layers", [0.0, 1.0])
 def test_units_move_freely_and_whole_layers_as_far_as_they_may(between_layers: float):
     search = search_in(tower(), share=0.4)
-    policy = AnchoredController(prior=Capacity(RandomChoice()), between_layers=between_layers, learning_rate=0.01, ramp=0)
+    policy = AnchoredController(
+        prior=Capacity(RandomChoice()), between_layers=between_layers, learning_rate=0.01, ramp=0
+    )
     policy.start(search)
     before = policy.scores()
     # The first layer helps as a whole, and of each layer the second half does.
-    helps = torch.cat([torch.arange(group.num_channels) * 2 // group.num_channels for group in search.units.groups]).float()
+    helps = torch.cat(
+        [torch.arange(group.num_channels) * 2 // group.num_channels for group in search.units.groups]
+    ).float()
     helps += search.units.group_of == 0
     for _ in range(60):
         policy.update(lambda masks: (-(masks * helps).sum(), -helps))
     moved = list(by_group(search, policy.scores() - before).values())
-    leads = [float(second.mean() - first.mean()) for first, second in (of_layer.chunk(2) for of_layer in moved)]
+    leads = [
+        float(second.mean() - first.mean()) for first, second in (of_layer.chunk(2) for of_layer in moved)
+    ]
     assert sum(leads) / len(leads) > 0.5, leads
     ahead = float(moved[0].mean()) - sum(float(of_layer.mean()) for of_layer in moved[1:]) / len(moved[1:])
     assert ahead > 0.5 if between_layers else abs(ahead) < 1e-4

@@ -1,4 +1,7 @@
-"""Rows scattered over many parameters are pulled as the pure operators pull one vector; nothing else moves."""
+"""Rows scattered over many parameters are pulled as the pure operators pull one vector.
+
+Nothing else moves.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ STRENGTH = 48.0
 
 
 class Lion(torch.optim.Optimizer):
-    """Somebody else's optimizer: the sign of a mean of gradients (Chen et al., 2023), with its own names for its state."""
+    """Somebody else's optimizer.
+
+    The sign of a mean of gradients (Chen et al., 2023), with its own names for its state.
+    """
 
     def __init__(self, parameters: Iterable[Tensor], lr: float) -> None:
         super().__init__(parameters, {"lr": lr})
@@ -41,21 +47,29 @@ class Lion(torch.optim.Optimizer):
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=1e-2, foreach=False),
-    "nesterov_foreach": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True, foreach=True),
+    "momentum": lambda parameters: torch.optim.SGD(
+        parameters, lr=0.1, momentum=0.9, weight_decay=1e-2, foreach=False
+    ),
+    "nesterov_foreach": lambda parameters: torch.optim.SGD(
+        parameters, lr=0.1, momentum=0.9, nesterov=True, foreach=True
+    ),
     "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.1, foreach=False),
     "adam_foreach": lambda parameters: torch.optim.Adam(parameters, lr=0.1, amsgrad=True, foreach=True),
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.1, weight_decay=0.1, foreach=False),
     "adamw_foreach": lambda parameters: torch.optim.AdamW(parameters, lr=0.1, weight_decay=0.1, foreach=True),
     "adamw_fused": lambda parameters: torch.optim.AdamW(parameters, lr=0.1, weight_decay=0.1, fused=True),
-    "rmsprop": lambda parameters: torch.optim.RMSprop(parameters, lr=0.1, momentum=0.5, centered=True, foreach=False),
+    "rmsprop": lambda parameters: torch.optim.RMSprop(
+        parameters, lr=0.1, momentum=0.5, centered=True, foreach=False
+    ),
     "rmsprop_foreach": lambda parameters: torch.optim.RMSprop(parameters, lr=0.1, foreach=True),
     "foreign": lambda parameters: Lion(parameters, lr=0.1),
 }
 every_optimizer = pytest.mark.parametrize("make_optimizer", list(OPTIMIZERS.values()), ids=list(OPTIMIZERS))
 
 
-def stepped(tensors: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer, *, seed: int = 1, size: float = 1.0) -> None:
+def stepped(
+    tensors: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer, *, seed: int = 1, size: float = 1.0
+) -> None:
     """One optimizer step on random gradients."""
     generator = torch.Generator().manual_seed(seed)
     for parameter in tensors.values():
@@ -72,7 +86,10 @@ def second_moments(tensors: dict[str, nn.Parameter], optimizer: torch.optim.Adam
     beta = optimizer.param_groups[0]["betas"][1]
     eps = optimizer.param_groups[0]["eps"]
     return {
-        name: (optimizer.state[parameter]["exp_avg_sq"] / (1 - beta ** float(optimizer.state[parameter]["step"]))).sqrt() + eps
+        name: (
+            optimizer.state[parameter]["exp_avg_sq"] / (1 - beta ** float(optimizer.state[parameter]["step"]))
+        ).sqrt()
+        + eps
         for name, parameter in tensors.items()
     }
 
@@ -148,7 +165,9 @@ def test_adam_metric_without_second_moments_is_the_plain_operator():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("pull", [Proximal(), HalfSpace(0.3), AdamMetric()], ids=["proximal", "half_space", "adam_metric"])
+@pytest.mark.parametrize(
+    "pull", [Proximal(), HalfSpace(0.3), AdamMetric()], ids=["proximal", "half_space", "adam_metric"]
+)
 def test_only_selected_units_change(pull: Pull, dtype: torch.dtype):
     units, tensors = scattered_units(dtype)
     optimizer = torch.optim.Adam(tensors.values(), lr=0.1)
@@ -157,7 +176,10 @@ def test_only_selected_units_change(pull: Pull, dtype: torch.dtype):
     projection.remember()
     stepped(tensors, optimizer)
     before = copies(tensors)
-    state = {name: {key: torch.as_tensor(item).clone() for key, item in optimizer.state[p].items()} for name, p in tensors.items()}
+    state = {
+        name: {key: torch.as_tensor(item).clone() for key, item in optimizer.state[p].items()}
+        for name, p in tensors.items()
+    }
     projection.apply(pull, STRENGTH, largest_scale=0.5)
     for name, parameter in tensors.items():
         changed = torch.zeros(parameter.shape, dtype=torch.bool)
@@ -166,7 +188,9 @@ def test_only_selected_units_change(pull: Pull, dtype: torch.dtype):
                 changed.index_fill_(rows.axis, rows.positions[PULLED[rows.units]], True)
         assert torch.equal(parameter[~changed], before[name][~changed])
         assert bool((parameter[changed] != before[name][changed]).any())
-        assert bool((parameter[changed].abs() <= 0.5 * before[name][changed].abs() * (1 + 1e-2)).all()) or isinstance(pull, HalfSpace)
+        assert bool(
+            (parameter[changed].abs() <= 0.5 * before[name][changed].abs() * (1 + 1e-2)).all()
+        ) or isinstance(pull, HalfSpace)
         for key, item in optimizer.state[parameter].items():
             if item.shape == parameter.shape:
                 assert torch.equal(item[~changed], state[name][key][~changed])
@@ -175,7 +199,9 @@ def test_only_selected_units_change(pull: Pull, dtype: torch.dtype):
 
 
 @pytest.mark.parametrize("strength", [1.0, 20.0, 1e4])
-@pytest.mark.parametrize("pull", [Proximal(), HalfSpace(0.3), AdamMetric()], ids=["proximal", "half_space", "adam_metric"])
+@pytest.mark.parametrize(
+    "pull", [Proximal(), HalfSpace(0.3), AdamMetric()], ids=["proximal", "half_space", "adam_metric"]
+)
 def test_a_pull_ends_at_the_floor(pull: Pull, strength: float):
     """However strong: what is above the floor ends at it or above, what is below it already does not move."""
     units, tensors = scattered_units()
@@ -204,7 +230,10 @@ def crossing() -> tuple[Units, dict[str, nn.Parameter]]:
     """A square matrix whose rows are units 0 to 4 and whose columns are units 5 to 8, and vectors of both."""
     generator = torch.Generator().manual_seed(3)
     shapes = {"matrix": (5, 4), "left": (5,), "right": (4,)}
-    tensors = {name: nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.double)) for name, shape in shapes.items()}
+    tensors = {
+        name: nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.double))
+        for name, shape in shapes.items()
+    }
     units = units_over(
         9,
         Rows("matrix", 0, torch.arange(5), torch.arange(5)),
@@ -215,7 +244,9 @@ def crossing() -> tuple[Units, dict[str, nn.Parameter]]:
     return units, tensors
 
 
-@pytest.mark.parametrize("pull", [Proximal(), HalfSpace(0.1), AdamMetric()], ids=["proximal", "half_space", "adam_metric"])
+@pytest.mark.parametrize(
+    "pull", [Proximal(), HalfSpace(0.1), AdamMetric()], ids=["proximal", "half_space", "adam_metric"]
+)
 @pytest.mark.parametrize("strength", [3.0, 17.0])
 def test_both_axes_of_one_parameter(pull: Pull, strength: float):
     """Where only one unit of two is pulled the answer is that unit's; where both are, both factors act."""
@@ -236,8 +267,12 @@ def test_both_axes_of_one_parameter(pull: Pull, strength: float):
     rows_only[5:], columns_only[:5] = False, False
     (both, before), (by_row, _), (by_column, _) = run(pulled), run(rows_only), run(columns_only)
     for name in ("left", "right"):
-        assert torch.allclose(both[name], by_row[name] if name == "left" else by_column[name], rtol=1e-12, atol=1e-14)
-    expected = before["matrix"] * (by_row["matrix"] / before["matrix"]) * (by_column["matrix"] / before["matrix"])
+        assert torch.allclose(
+            both[name], by_row[name] if name == "left" else by_column[name], rtol=1e-12, atol=1e-14
+        )
+    expected = (
+        before["matrix"] * (by_row["matrix"] / before["matrix"]) * (by_column["matrix"] / before["matrix"])
+    )
     assert torch.allclose(both["matrix"], expected, rtol=1e-9, atol=1e-12)
     assert not torch.equal(by_row["matrix"], before["matrix"])
     assert not torch.equal(by_column["matrix"], before["matrix"])
@@ -246,7 +281,9 @@ def test_both_axes_of_one_parameter(pull: Pull, strength: float):
 def test_each_parameter_is_pulled_by_its_own_learning_rate():
     units, tensors = scattered_units()
     rates = {"kernel": 0.1, "bias": 0.02, "scale": 0.0, "reader": 0.05, "heads": 0.1}
-    optimizer = torch.optim.SGD([{"params": [parameter], "lr": rates[name]} for name, parameter in tensors.items()], lr=1.0)
+    optimizer = torch.optim.SGD(
+        [{"params": [parameter], "lr": rates[name]} for name, parameter in tensors.items()], lr=1.0
+    )
     projection = Projection(units, tensors, optimizer)
     projection.select(PULLED)
     before = copies(tensors)
@@ -258,14 +295,18 @@ def test_each_parameter_is_pulled_by_its_own_learning_rate():
         sizes = [length for _, length in lengths(units, tensors, unit)]
         names = [name for name, _ in lengths(units, tensors, unit)]
         for name, after, old in zip(names, pieces[0].split(sizes), pieces[1].split(sizes), strict=True):
-            assert torch.allclose(after, old * max(0.0, 1 - rates[name] * STRENGTH / norm), rtol=1e-12, atol=1e-14)
+            assert torch.allclose(
+                after, old * max(0.0, 1 - rates[name] * STRENGTH / norm), rtol=1e-12, atol=1e-14
+            )
 
 
 def test_learning_rates_weigh_the_metric():
     """A parameter's learning rate divides its metric: the answer solves the minimisation with A / eta."""
     units, tensors = scattered_units()
     rates = {"kernel": 0.1, "bias": 0.02, "scale": 0.07, "reader": 0.05, "heads": 0.1}
-    optimizer = torch.optim.Adam([{"params": [parameter], "lr": rates[name]} for name, parameter in tensors.items()])
+    optimizer = torch.optim.Adam(
+        [{"params": [parameter], "lr": rates[name]} for name, parameter in tensors.items()]
+    )
     projection = Projection(units, tensors, optimizer)
     projection.select(PULLED)
     stepped(tensors, optimizer)
@@ -273,7 +314,9 @@ def test_learning_rates_weigh_the_metric():
     weighed = {name: metric / rates[name] for name, metric in metrics.items()}
     projection.apply(AdamMetric(), 5.0)
     for unit in PULLED.nonzero().flatten().tolist():
-        wanted = shrink_groups_in_metric(gathered(units, before, unit)[None], gathered(units, weighed, unit)[None], 5.0)[0]
+        wanted = shrink_groups_in_metric(
+            gathered(units, before, unit)[None], gathered(units, weighed, unit)[None], 5.0
+        )[0]
         assert bool(wanted.any())
         assert torch.allclose(gathered(units, tensors, unit), wanted, rtol=1e-10, atol=1e-12)
 
@@ -306,15 +349,21 @@ def test_state_of_zeroed_rows_is_cleared(make_optimizer: Callable[[Any], torch.o
 def net() -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return nn.Sequential(ConvNormRelu(3, 12), ConvNormRelu(12, 8), nn.Flatten(), nn.Linear(8 * 16, 4)).double()
+        return nn.Sequential(
+            ConvNormRelu(3, 12), ConvNormRelu(12, 8), nn.Flatten(), nn.Linear(8 * 16, 4)
+        ).double()
 
 
 def batch(seed: int, size: int = 8) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(size, 3, 4, 4, generator=generator, dtype=torch.double), torch.randint(4, (size,), generator=generator)
+    return torch.randn(size, 3, 4, 4, generator=generator, dtype=torch.double), torch.randint(
+        4, (size,), generator=generator
+    )
 
 
-def pruned(model: nn.Module, optimizer: torch.optim.Optimizer, *, pull: Pull | None = None, strength: float = 1.0) -> trainonce.Pruner:
+def pruned(
+    model: nn.Module, optimizer: torch.optim.Optimizer, *, pull: Pull | None = None, strength: float = 1.0
+) -> trainonce.Pruner:
     """A pruner that pulls all units from its second step on."""
     return trainonce.attach(
         model,
@@ -332,7 +381,9 @@ def pruned(model: nn.Module, optimizer: torch.optim.Optimizer, *, pull: Pull | N
 
 @every_optimizer
 @pytest.mark.parametrize("clip", [False, True], ids=["", "clipped"])
-def test_a_step_is_the_optimizers_own_and_then_the_pull(make_optimizer: Callable[[Any], torch.optim.Optimizer], clip: bool):
+def test_a_step_is_the_optimizers_own_and_then_the_pull(
+    make_optimizer: Callable[[Any], torch.optim.Optimizer], clip: bool
+):
     """The same step on a twin without a pruner, followed by the pure operator."""
     model, twin = net(), net()
     optimizer, other = make_optimizer(model.parameters()), make_optimizer(twin.parameters())
@@ -352,17 +403,27 @@ def test_a_step_is_the_optimizers_own_and_then_the_pull(make_optimizer: Callable
         if step:
             for unit in range(len(units)):
                 shorter = shrink_groups(gathered(units, tensors, unit)[None], 0.1 * 1.0)[0]
-                assert torch.allclose(gathered(units, dict(model.named_parameters()), unit), shorter, rtol=1e-10, atol=1e-13)
+                assert torch.allclose(
+                    gathered(units, dict(model.named_parameters()), unit), shorter, rtol=1e-10, atol=1e-13
+                )
         else:
-            assert all(torch.equal(mine, theirs) for mine, theirs in zip(model.parameters(), twin.parameters(), strict=True))
-        assert all(torch.equal(mine, theirs) for mine, theirs in zip(model[3].parameters(), twin[3].parameters(), strict=True))
+            assert all(
+                torch.equal(mine, theirs)
+                for mine, theirs in zip(model.parameters(), twin.parameters(), strict=True)
+            )
+        assert all(
+            torch.equal(mine, theirs)
+            for mine, theirs in zip(model[3].parameters(), twin[3].parameters(), strict=True)
+        )
         pruner.step()
 
 
 def test_gradient_accumulation_pulls_once_per_step():
     model, twin = net().eval(), net().eval()
     optimizers = [torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9) for network in (model, twin)]
-    pruners = [pruned(network, optimizer) for network, optimizer in zip((model, twin), optimizers, strict=True)]
+    pruners = [
+        pruned(network, optimizer) for network, optimizer in zip((model, twin), optimizers, strict=True)
+    ]
     for step in range(5):
         images, labels = batch(step)
         optimizers[0].zero_grad()
@@ -397,7 +458,9 @@ def test_a_step_that_the_scaler_skips_pulls_nothing(fused: bool, pull: Pull):
         scaler.step(optimizer)
         scaler.update()
         pruner.step()
-        moved.append(any(not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True)))
+        moved.append(
+            any(not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
+        )
     assert moved == [True, True, False, True, False, True]
 
 
@@ -410,4 +473,6 @@ def test_the_optimizers_state_dict_is_that_of_a_run_without_a_pruner():
         stepper.step()
     mine, theirs = optimizer.state_dict(), other.state_dict()
     assert mine["param_groups"] == theirs["param_groups"]
-    assert {key: sorted(state) for key, state in mine["state"].items()} == {key: sorted(state) for key, state in theirs["state"].items()}
+    assert {key: sorted(state) for key, state in mine["state"].items()} == {
+        key: sorted(state) for key, state in theirs["state"].items()
+    }

@@ -51,37 +51,56 @@ def test_shrink_in_a_metric_solves_its_own_minimisation(strength: float):
     best = shrink_groups_in_metric(x_GD, metric_GD, strength)
     for seed, step in enumerate(10.0 ** torch.arange(-6, 1)):
         for direction in (drawn(5, 7, seed=seed), best, -best, x_GD, -x_GD):
-            assert objective(best, x_GD, metric_GD, strength) <= objective(best + step * direction, x_GD, metric_GD, strength)
+            assert objective(best, x_GD, metric_GD, strength) <= objective(
+                best + step * direction, x_GD, metric_GD, strength
+            )
 
 
 @pytest.mark.parametrize("strength", STRENGTHS)
 def test_shrink_equals_an_independent_solver(strength: float):
     x_GD = drawn(5, 7, seed=2)
-    assert torch.allclose(shrink_groups(x_GD, strength), solved(x_GD, torch.ones_like(x_GD), strength), rtol=0, atol=1e-6)
+    assert torch.allclose(
+        shrink_groups(x_GD, strength), solved(x_GD, torch.ones_like(x_GD), strength), rtol=0, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("strength", STRENGTHS)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_shrink_in_a_metric_equals_an_independent_solver(strength: float, seed: int):
     x_GD, metric_GD = drawn(4, 6, seed=3), (0.5 * drawn(4, 6, seed=seed)).exp()
-    assert torch.allclose(shrink_groups_in_metric(x_GD, metric_GD, strength), solved(x_GD, metric_GD, strength), rtol=0, atol=1e-6)
+    assert torch.allclose(
+        shrink_groups_in_metric(x_GD, metric_GD, strength),
+        solved(x_GD, metric_GD, strength),
+        rtol=0,
+        atol=1e-6,
+    )
 
 
 def test_shrink_in_a_metric_meets_the_optimality_condition():
-    """A (z - x) + strength * z / |z| = 0 where z is not zero, |A x| <= strength where it is: over any range of metrics."""
+    """A (z - x) + strength * z / |z| = 0 where z is not zero, |A x| <= strength where it is.
+
+    Over any range of metrics.
+    """
     x_GD, metric_GD, strength = drawn(200, 6), metric(200, 6), 1.5
     z_GD = shrink_groups_in_metric(x_GD, metric_GD, strength)
     norm_G1 = z_GD.norm(dim=1, keepdim=True)
     lives_G = norm_G1[:, 0] > 0
     assert 0 < int(lives_G.sum()) < 200
     slope_GD = metric_GD * (z_GD - x_GD) + strength * z_GD / norm_G1
-    assert float((slope_GD[lives_G] / (metric_GD * x_GD)[lives_G].norm(dim=1, keepdim=True)).abs().max()) < 1e-9
+    assert (
+        float((slope_GD[lives_G] / (metric_GD * x_GD)[lives_G].norm(dim=1, keepdim=True)).abs().max()) < 1e-9
+    )
     assert float((metric_GD * x_GD)[~lives_G].norm(dim=1).max()) <= strength
 
 
 def test_a_metric_of_ones_is_no_metric():
     x_GD = drawn(50, 7)
-    assert torch.allclose(shrink_groups_in_metric(x_GD, torch.ones_like(x_GD), 2.6), shrink_groups(x_GD, 2.6), rtol=1e-12, atol=1e-12)
+    assert torch.allclose(
+        shrink_groups_in_metric(x_GD, torch.ones_like(x_GD), 2.6),
+        shrink_groups(x_GD, 2.6),
+        rtol=1e-12,
+        atol=1e-12,
+    )
 
 
 @pytest.mark.parametrize("strength", STRENGTHS)
@@ -94,7 +113,10 @@ def test_shrink_does_not_expand(strength: float):
 
     ones_GD = torch.ones_like(x_GD)
     assert bool(
-        (distance(shrink_groups(x_GD, strength), shrink_groups(y_GD, strength), ones_GD) <= distance(x_GD, y_GD, ones_GD) + 1e-12).all()
+        (
+            distance(shrink_groups(x_GD, strength), shrink_groups(y_GD, strength), ones_GD)
+            <= distance(x_GD, y_GD, ones_GD) + 1e-12
+        ).all()
     )
     left, right = (shrink_groups_in_metric(point, metric_GD, strength) for point in (x_GD, y_GD))
     before = distance(x_GD, y_GD, metric_GD)

@@ -1,4 +1,7 @@
-"""Three lines in a training loop: the budget is met, nothing is lost at the cut, and the model is the user's own again."""
+"""Three lines in a training loop.
+
+The budget is met, nothing is lost at the cut, and the model is the user's own again.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +118,9 @@ def test_the_finished_model_is_plain():
         assert set(vars(module)) - set(vars(other)) <= {"_trainonce_plans"}
     assert not optimizer._optimizer_step_post_hooks
     assert not optimizer._optimizer_step_pre_hooks
-    assert all(isinstance(parameter, nn.Parameter) and parameter.requires_grad for parameter in small.parameters())
+    assert all(
+        isinstance(parameter, nn.Parameter) and parameter.requires_grad for parameter in small.parameters()
+    )
     before = predictions(small)
     F.cross_entropy(small(batch(0)[0]), batch(0)[1]).backward()
     optimizer.step()
@@ -124,7 +129,9 @@ def test_the_finished_model_is_plain():
 
 @pytest.mark.parametrize("build", [convolutional, perceptron])
 @every_optimizer
-def test_with_and_without_shrink_the_predictions_are_the_same(build: Callable[[int], nn.Module], make_optimizer: Any):
+def test_with_and_without_shrink_the_predictions_are_the_same(
+    build: Callable[[int], nn.Module], make_optimizer: Any
+):
     finals = []
     for shrink in (True, False):
         model = build(12).double()
@@ -133,7 +140,9 @@ def test_with_and_without_shrink_the_predictions_are_the_same(build: Callable[[i
         train(model, optimizer, pruner, steps=range(130), size=16)
         assert pruner.shrunk == shrink
         pruner.finish()
-        finals.append((predictions(model), {name: parameter.shape for name, parameter in model.named_parameters()}))
+        finals.append(
+            (predictions(model), {name: parameter.shape for name, parameter in model.named_parameters()})
+        )
     assert finals[0][1] == finals[1][1]
     assert float((finals[0][0] - finals[1][0]).abs().max()) < 1e-8 * float(finals[0][0].abs().max())
 
@@ -149,7 +158,8 @@ def test_every_policy_meets_the_budget_without_loss(name: str):
     train(model, optimizer, pruner, steps=range(130), size=16)
     before = predictions(model)
     pruner.finish()
-    # One channel of so narrow a net is up to 2 % of it, and the second cut has to take what the first has left.
+    # One channel of so narrow a net is up to 2 % of it, and the second cut has to take what the first has
+    # left.
     assert 0.42 <= count_macs(model, image) / total <= 0.45
     assert torch.equal(predictions(model).argmax(dim=1), before.argmax(dim=1))
 
@@ -159,7 +169,9 @@ def test_every_policy_meets_the_budget_without_loss(name: str):
 def test_what_goes_is_exactly_zero_at_the_deadline(pull: Any, learning_rate: float):
     model = convolutional(12)
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
-    pruner = quiet_run(model, optimizer, total_steps=100, pull=pull, shrink=False, strength=Strength(zero_within=0.1))
+    pruner = quiet_run(
+        model, optimizer, total_steps=100, pull=pull, shrink=False, strength=Strength(zero_within=0.1)
+    )
     weight = model[1][1].weight
 
     def zeros(step: int, _cut: bool) -> None:
@@ -218,7 +230,10 @@ def two_sided_batch(step: int, side: int) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("gentle", [True, False], ids=["gentle", "constant"])
 def test_units_that_were_to_go_come_back_when_they_are_needed(gentle: bool):
-    """The task needs one half of the units first and the other half later; with a gentle pull the mask can follow."""
+    """The task needs one half of the units first and the other half later.
+
+    With a gentle pull the mask can follow.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = TwoSides()
@@ -231,7 +246,9 @@ def test_units_that_were_to_go_come_back_when_they_are_needed(gentle: bool):
         keep_flops=0.5,
         total_steps=total,
         policy=policies.AnchoredController(policies.FreeLogits, ramp=0.1, learning_rate=0.05),
-        schedule=Schedule(search_from=20, shrink_from=40, first_cut_from=640, settle_from=640, update_every=2),
+        schedule=Schedule(
+            search_from=20, shrink_from=40, first_cut_from=640, settle_from=640, update_every=2
+        ),
         strength=Strength() if gentle else Strength.constant(),
         round_to=1,
     )
@@ -263,12 +280,20 @@ def test_units_that_were_to_go_come_back_when_they_are_needed(gentle: bool):
 
 @pytest.mark.parametrize("floor", [0.1, 0.0])
 def test_while_the_decision_is_open_nothing_goes_below_the_floor(floor: float):
-    """A pull that would be enough many times over: with a floor, what is masked is small but alive when the search ends."""
+    """A pull that would be enough many times over.
+
+    With a floor, what is masked is small but alive when the search ends.
+    """
     model = convolutional(6)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     schedule = Schedule(search_from=2, shrink_from=2, first_cut_from=45, settle_from=45, update_every=1)
     pruner = quiet_run(
-        model, optimizer, policy=policies.StaticSalience(), schedule=schedule, strength=Strength(searching=3.0, floor=floor), round_to=1
+        model,
+        optimizer,
+        policy=policies.StaticSalience(),
+        schedule=schedule,
+        strength=Strength(searching=3.0, floor=floor),
+        round_to=1,
     )
     train(model, optimizer, pruner, steps=range(44), size=8)
     masked = pruner.masks["1.0"] == 0
@@ -282,7 +307,9 @@ def test_while_the_decision_is_open_nothing_goes_below_the_floor(floor: float):
 def test_frozen_layers_are_kept_with_the_reason():
     model = convolutional(12)
     model[0].requires_grad_(False)
-    optimizer = torch.optim.SGD([parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.05)
+    optimizer = torch.optim.SGD(
+        [parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.05
+    )
     frozen = copy.deepcopy(model[0].state_dict())
     pruner = quiet_run(model, optimizer, keep_flops=0.6)
     assert "0.0.weight is not trained by the optimizer" in pruner.kept_because["0.0"]
@@ -295,7 +322,9 @@ def test_frozen_layers_are_kept_with_the_reason():
 
 def test_layers_that_the_optimizer_does_not_hold_are_kept():
     model = convolutional(12)
-    optimizer = torch.optim.SGD([*model[1].parameters(), *model[2].parameters(), *model[4].parameters()], lr=0.05)
+    optimizer = torch.optim.SGD(
+        [*model[1].parameters(), *model[2].parameters(), *model[4].parameters()], lr=0.05
+    )
     pruner = quiet_run(model, optimizer, keep_flops=0.6)
     assert "0.0" in pruner.kept_because
     assert "0.0" not in pruner.masks
@@ -330,7 +359,13 @@ def test_tied_weights_stay_tied():
     optimizer = adamw(model.parameters())
     tokens = torch.randint(17, (30, 5), generator=torch.Generator().manual_seed(0))
     pruner = trainonce.attach(
-        model, optimizer, example=tokens[:2], keep_flops=0.5, total_steps=60, policy=policies.FilterNorm(), shrink=False
+        model,
+        optimizer,
+        example=tokens[:2],
+        keep_flops=0.5,
+        total_steps=60,
+        policy=policies.FilterNorm(),
+        shrink=False,
     )
     for _ in range(60):
         optimizer.zero_grad()
@@ -400,7 +435,9 @@ def test_what_can_be_read_during_a_run():
     train(model, optimizer, pruner, steps=range(60), size=8)
     plan = pruner.plan
     assert plan is not None
-    assert {name: alive for name, (alive, _) in pruner.alive.items()} == {name: int(mask.sum()) for name, mask in pruner.masks.items()}
+    assert {name: alive for name, (alive, _) in pruner.alive.items()} == {
+        name: int(mask.sum()) for name, mask in pruner.masks.items()
+    }
     assert pruner.keep_flops_now <= 0.45
     assert set(plan.kept) == {name for name, (alive, whole) in pruner.alive.items() if alive < whole}
 
@@ -408,9 +445,12 @@ def test_what_can_be_read_during_a_run():
 def test_a_short_run_says_so():
     model = convolutional(12)
     with pytest.warns(
-        ShortRunWarning, match=r"^few updates: the controller learns 4 times [^\n]*close to its starting point[^\n]*$"
+        ShortRunWarning,
+        match=r"^few updates: the controller learns 4 times [^\n]*close to its starting point[^\n]*$",
     ) as said:
-        trainonce.attach(model, sgd(model.parameters()), example=batch(0, 2)[0], keep_flops=0.5, total_steps=100)
+        trainonce.attach(
+            model, sgd(model.parameters()), example=batch(0, 2)[0], keep_flops=0.5, total_steps=100
+        )
     (warning,) = said
     assert isinstance(warning.message, ShortRunWarning)
     assert warning.message.num_updates == 4
@@ -428,7 +468,9 @@ def test_a_short_run_says_so():
 def test_what_is_no_number_of_steps_is_refused(total_steps: Any):
     model = convolutional(12)
     with pytest.raises(PrunerError, match=r"^total_steps must be [^\n]*$"):
-        trainonce.attach(model, sgd(model.parameters()), example=batch(0, 2)[0], keep_flops=0.5, total_steps=total_steps)
+        trainonce.attach(
+            model, sgd(model.parameters()), example=batch(0, 2)[0], keep_flops=0.5, total_steps=total_steps
+        )
 
 
 def test_a_run_without_a_number_of_steps_is_refused():
@@ -514,7 +556,12 @@ def test_finishing_early_but_after_the_zeros_is_allowed():
 def test_a_controller_that_is_due_needs_a_closure(closure: Any):
     model = convolutional(12)
     optimizer = sgd(model.parameters())
-    pruner = attached(model, optimizer, 130, schedule=Schedule(search_from=3, shrink_from=40, settle_from=70, update_every=1))
+    pruner = attached(
+        model,
+        optimizer,
+        130,
+        schedule=Schedule(search_from=3, shrink_from=40, settle_from=70, update_every=1),
+    )
     for _ in range(3):
         pruner.step()
     before = portrait(model, pruner)
@@ -523,13 +570,19 @@ def test_a_controller_that_is_due_needs_a_closure(closure: Any):
     assert same(portrait(model, pruner), before)
 
 
-@pytest.mark.parametrize("result", [None, 1.0, torch.ones(2), torch.ones(())], ids=["none", "float", "vector", "constant"])
+@pytest.mark.parametrize(
+    "result", [None, 1.0, torch.ones(2), torch.ones(())], ids=["none", "float", "vector", "constant"]
+)
 @pytest.mark.parametrize("name", ["anchored", "controller"])
 def test_a_closure_without_a_loss_leaves_the_run_as_it_was(name: str, result: Any):
     model = convolutional(12)
     optimizer = sgd(model.parameters())
     pruner = attached(
-        model, optimizer, 130, policy=POLICIES[name](), schedule=Schedule(search_from=0, shrink_from=40, settle_from=70, update_every=1)
+        model,
+        optimizer,
+        130,
+        policy=POLICIES[name](),
+        schedule=Schedule(search_from=0, shrink_from=40, settle_from=70, update_every=1),
     )
 
     before = portrait(model, pruner)
@@ -544,7 +597,11 @@ def test_a_loss_that_is_not_finite_is_skipped_and_said_once(name: str, bad: floa
     model = convolutional(12)
     optimizer = sgd(model.parameters())
     pruner = attached(
-        model, optimizer, 130, policy=POLICIES[name](), schedule=Schedule(search_from=0, shrink_from=40, settle_from=70, update_every=1)
+        model,
+        optimizer,
+        130,
+        policy=POLICIES[name](),
+        schedule=Schedule(search_from=0, shrink_from=40, settle_from=70, update_every=1),
     )
     images, labels = batch(0, 8)
 

@@ -32,7 +32,10 @@ WAYS: dict[str, dict[str, Any]] = {
     "static": {"policy": policies.StaticSalience, "pull": trainonce.HalfSpace(0.1)},
     "prior_taylor": {"policy": lambda: policies.AnchoredController(prior=policies.Taylor())},
     "static_taylor": {"policy": lambda: policies.StaticSalience(policies.Taylor())},
-    "gradual": {"policy": lambda: policies.Gradual(policies.Taylor(), num_periods=5), "pull": trainonce.HalfSpace()},
+    "gradual": {
+        "policy": lambda: policies.Gradual(policies.Taylor(), num_periods=5),
+        "pull": trainonce.HalfSpace(),
+    },
     "random": {"policy": policies.RandomChoice},
     "no_shrink": {"shrink": False},
     "two_cuts": {"schedule": replace(SCHEDULE, first_cut_from=40)},
@@ -54,7 +57,9 @@ def ended(model: nn.Module, pruner: trainonce.Pruner) -> dict[str, Tensor]:
     return copy.deepcopy(pruner.finish().state_dict())
 
 
-def assert_resumable(make_optimizer: Callable[[Any], torch.optim.Optimizer], settings: dict[str, Any], stops: list[int]) -> None:
+def assert_resumable(
+    make_optimizer: Callable[[Any], torch.optim.Optimizer], settings: dict[str, Any], stops: list[int]
+) -> None:
     model, optimizer, pruner = begun(make_optimizer, settings)
     saved: dict[int, list[Any]] = {}
     shrunk: set[bool] = set()
@@ -107,7 +112,10 @@ def test_a_state_is_not_changed_by_loading_and_training_on():
     train(other, other_optimizer, resumed, steps=range(30, TOTAL_STEPS), size=8)
     assert state.keys() == again.keys()
     assert state["num_steps"] == again["num_steps"]
-    assert all(torch.equal(state["policy"]["network"][name], again["policy"]["network"][name]) for name in state["policy"]["network"])
+    assert all(
+        torch.equal(state["policy"]["network"][name], again["policy"]["network"][name])
+        for name in state["policy"]["network"]
+    )
     assert torch.equal(state["policy"]["noise"], again["policy"]["noise"])
 
 
@@ -132,7 +140,10 @@ def test_a_state_of_another_version_is_refused():
     refused(pruner, model, {}, "the pruner's state has version None")
 
 
-@pytest.mark.parametrize("settings", [{"keep_flops": 0.7}, {"keep_flops": None, "keep_params": 0.45}, {"keep": ["1*"], "keep_flops": 0.8}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"keep_flops": 0.7}, {"keep_flops": None, "keep_params": 0.45}, {"keep": ["1*"], "keep_flops": 0.8}],
+)
 def test_a_state_of_another_run_is_refused(settings: dict[str, Any]):
     model, _, pruner = begun(OPTIMIZERS["sgd"], {"policy": policies.FilterNorm} | settings)
     refused(pruner, model, stopped(), "the pruner's state is of another model, budget or total_steps")
@@ -141,7 +152,9 @@ def test_a_state_of_another_run_is_refused(settings: dict[str, Any]):
 def test_a_state_of_another_length_is_refused():
     model = convolutional(6)
     optimizer = OPTIMIZERS["sgd"](model.parameters())
-    pruner = attached(model, optimizer, TOTAL_STEPS + 1, schedule=SCHEDULE, policy=policies.FilterNorm(), round_to=1)
+    pruner = attached(
+        model, optimizer, TOTAL_STEPS + 1, schedule=SCHEDULE, policy=policies.FilterNorm(), round_to=1
+    )
     refused(pruner, model, stopped(), "the pruner's state is of another model, budget or total_steps")
 
 

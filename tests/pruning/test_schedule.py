@@ -12,14 +12,24 @@ from trainonce.pruning.schedule import FEW_UPDATES, Schedule, ShortRunWarning, S
 
 def test_the_papers_fractions():
     table = Schedule.paper().in_steps(1000)
-    assert (table.search_from, table.shrink_from, table.settle_from, table.total_steps) == (100, 200, 500, 1000)
+    assert (table.search_from, table.shrink_from, table.settle_from, table.total_steps) == (
+        100,
+        200,
+        500,
+        1000,
+    )
 
 
 @pytest.mark.parametrize("total_steps", [10, 77, 1000, 117_300])
 def test_fractions_and_steps_say_the_same(total_steps: int):
-    by_fraction = Schedule(search_from=0.2, shrink_from=0.3, settle_from=0.6, update_every=3).in_steps(total_steps)
+    by_fraction = Schedule(search_from=0.2, shrink_from=0.3, settle_from=0.6, update_every=3).in_steps(
+        total_steps
+    )
     by_step = Schedule(
-        search_from=round(0.2 * total_steps), shrink_from=round(0.3 * total_steps), settle_from=round(0.6 * total_steps), update_every=3
+        search_from=round(0.2 * total_steps),
+        shrink_from=round(0.3 * total_steps),
+        settle_from=round(0.6 * total_steps),
+        update_every=3,
     ).in_steps(total_steps)
     assert by_fraction == by_step
 
@@ -32,7 +42,9 @@ def test_the_controller_is_due_as_often_as_counted(total_steps: int, update_ever
     assert len(due) == table.num_updates
     assert due[0] == table.search_from
     assert due[-1] < table.settle_from
-    assert {later - earlier for earlier, later in itertools.pairwise(due)} <= {update_every or table.update_every}
+    assert {later - earlier for earlier, later in itertools.pairwise(due)} <= {
+        update_every or table.update_every
+    }
     assert all(table.is_searching(step) for step in due)
     assert not table.is_searching(table.search_from - 1)
     assert not table.is_searching(table.settle_from)
@@ -40,7 +52,9 @@ def test_the_controller_is_due_as_often_as_counted(total_steps: int, update_ever
 
 def test_long_runs_update_at_the_papers_rate_and_short_ones_more_often():
     assert Schedule().in_steps(117_300).update_every == 20
-    rates = [Schedule().in_steps(total_steps).update_every for total_steps in (500, 5000, 10_000, 20_000, 50_000)]
+    rates = [
+        Schedule().in_steps(total_steps).update_every for total_steps in (500, 5000, 10_000, 20_000, 50_000)
+    ]
     assert rates == sorted(rates)
     assert rates[0] < 20
 
@@ -53,18 +67,29 @@ def test_updates_stay_within_a_twentieth_of_the_run(total_steps: int):
 @pytest.mark.parametrize("name", ["search_from", "shrink_from", "settle_from"])
 @pytest.mark.parametrize("value", [-0.1, -3, 1.5, float("nan"), "half", None, True])
 def test_what_is_no_time_is_refused(name: str, value: Any):
-    with pytest.raises(ValueError, match=rf"^{name} must be a fraction from 0 to 1 or a step number, got [^\n]*$"):
+    with pytest.raises(
+        ValueError, match=rf"^{name} must be a fraction from 0 to 1 or a step number, got [^\n]*$"
+    ):
         Schedule(**{name: value})
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.5, "often"])
 def test_what_is_no_interval_is_refused(value: Any):
-    with pytest.raises(ValueError, match=r"^update_every must be a whole number of steps from 1 on, got [^\n]*$"):
+    with pytest.raises(
+        ValueError, match=r"^update_every must be a whole number of steps from 1 on, got [^\n]*$"
+    ):
         Schedule(update_every=value)
 
 
 @pytest.mark.parametrize(
-    "times", [{"search_from": 0.6}, {"shrink_from": 0.01}, {"shrink_from": 0.7}, {"settle_from": 1.0}, {"settle_from": 100}]
+    "times",
+    [
+        {"search_from": 0.6},
+        {"shrink_from": 0.01},
+        {"shrink_from": 0.7},
+        {"settle_from": 1.0},
+        {"settle_from": 100},
+    ],
 )
 def test_phases_out_of_order_are_refused(times: dict[str, float]):
     with pytest.raises(ValueError, match=r"^the phases must follow each other: [^\n]*$"):
@@ -86,7 +111,10 @@ def test_what_is_left_is_zero_at_the_deadline_and_not_before(total_steps: int, z
     steps = min(total_steps - table.settle_from, max(1, round(zero_within * total_steps)))
     assert gone_at == table.settle_from + steps - 1
     assert lengths[:steps] == pytest.approx([1 - (number + 1) / steps for number in range(steps)], abs=1e-9)
-    assert all(strength.largest_scale(table, step, decided_at=table.settle_from) == 0 for step in range(gone_at, total_steps))
+    assert all(
+        strength.largest_scale(table, step, decided_at=table.settle_from) == 0
+        for step in range(gone_at, total_steps)
+    )
 
 
 def test_the_papers_constant_strength():
@@ -113,7 +141,9 @@ def test_what_is_no_floor_is_refused(value: Any):
         Strength(floor=value)
 
 
-@pytest.mark.parametrize("schedule", [Schedule(), Schedule.paper(), Schedule(update_every=3), Schedule(settle_from=0.9)])
+@pytest.mark.parametrize(
+    "schedule", [Schedule(), Schedule.paper(), Schedule(update_every=3), Schedule(settle_from=0.9)]
+)
 def test_the_steps_that_are_said_to_be_enough_are_the_fewest(schedule: Schedule):
     for total_steps in (40, 150):
         enough = enough_steps(schedule, total_steps)
@@ -124,7 +154,9 @@ def test_the_steps_that_are_said_to_be_enough_are_the_fewest(schedule: Schedule)
 
 @pytest.mark.parametrize("settle_from", [40, 90])
 def test_points_in_steps_leave_no_length_that_is_enough(settle_from: int):
-    schedule = Schedule(search_from=10, shrink_from=20, first_cut_from=30, settle_from=settle_from, update_every=5)
+    schedule = Schedule(
+        search_from=10, shrink_from=20, first_cut_from=30, settle_from=settle_from, update_every=5
+    )
     assert enough_steps(schedule, 100) is None
     mixed = Schedule(search_from=0.1, shrink_from=0.2, settle_from=settle_from)
     assert enough_steps(mixed, 100) is None

@@ -1,4 +1,7 @@
-"""Laws of a run that cuts twice: the second cut stands on the first, and cutting early changes nothing but the work."""
+"""Laws of a run that cuts twice.
+
+The second cut stands on the first, and cutting early changes nothing but the work.
+"""
 
 from __future__ import annotations
 
@@ -55,12 +58,19 @@ def test_two_cuts_are_one(name: str):
 
 
 def _same(left: dict[str, Any], right: dict[str, Any]) -> bool:
-    return left.keys() == right.keys() and all(torch.equal(left[key], right[key]) for key in left if isinstance(left[key], Tensor))
+    return left.keys() == right.keys() and all(
+        torch.equal(left[key], right[key]) for key in left if isinstance(left[key], Tensor)
+    )
 
 
 def _numbers(model: nn.Module) -> list[Any]:
     """The whole numbers that modules remember."""
-    return [(name, key, value) for name, module in model.named_modules() for key, value in vars(module).items() if isinstance(value, int)]
+    return [
+        (name, key, value)
+        for name, module in model.named_modules()
+        for key, value in vars(module).items()
+        if isinstance(value, int)
+    ]
 
 
 @pytest.mark.parametrize("make_optimizer", OPTIMIZERS.values(), ids=list(OPTIMIZERS))
@@ -70,7 +80,16 @@ def test_cutting_early_changes_nothing_but_the_work(name: str, make_optimizer: A
     for shrink in (True, False):
         model = convolutional(24).double()
         optimizer = make_optimizer(model.parameters())
-        pruner = attached(model, optimizer, 130, shrink=shrink, policy=POLICIES[name](), schedule=TWICE, round_to=1, keep_flops=0.3)
+        pruner = attached(
+            model,
+            optimizer,
+            130,
+            shrink=shrink,
+            policy=POLICIES[name](),
+            schedule=TWICE,
+            round_to=1,
+            keep_flops=0.3,
+        )
         sizes: list[int] = []
 
         def note(_step: int, _cut: bool, model: nn.Module = model, sizes: list[int] = sizes) -> None:

@@ -1,4 +1,7 @@
-"""An optimizer that is never called, or was replaced, is noticed after a few steps; one that a scaler skips now and then is none."""
+"""An optimizer that is never called, or was replaced, is noticed after a few steps.
+
+One that a scaler skips now and then is none.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,14 @@ from trainonce import PrunerError, Schedule
 from trainonce.pruning import policies
 from trainonce.pruning.guards.stepwatch import MANY, NEVER, STRANGE
 
-MOVED = r"^the model's weights change, but not by the SGD that was attached\. [^\n]*if you made a new optimizer, attach to that\.$"
-NOT_CALLED = r"^optimizer\.step\(\) of the attached SGD was not called in the last \d+ calls of pruner\.step\(\)\. [^\n]*$"
+MOVED = (
+    r"^the model's weights change, but not by the SGD that was attached\. [^\n]*if you made a new optimizer, "
+    r"attach to that\.$"
+)
+NOT_CALLED = (
+    r"^optimizer\.step\(\) of the attached SGD was not called in the last \d+ calls of pruner\.step\(\)\. "
+    r"[^\n]*$"
+)
 
 
 def quiet(model: nn.Module, optimizer: Any, total_steps: int = 60, **settings: Any) -> trainonce.Pruner:
@@ -66,7 +75,10 @@ def test_an_optimizer_that_never_steps_is_noticed_early_and_named_at_the_end():
     for _ in range(60 - MANY - 1):
         pruner.step()
     with pytest.raises(
-        PrunerError, match=r"^finish\(\) was called after 60 of 60 steps, but optimizer\.step\(\) of the attached SGD[^\n]*$"
+        PrunerError,
+        match=(
+            r"^finish\(\) was called after 60 of 60 steps, but optimizer\.step\(\) of the attached SGD[^\n]*$"
+        ),
     ):
         pruner.finish()
 
@@ -86,12 +98,20 @@ def test_a_replaced_optimizer_is_named_at_the_end_of_a_run_that_is_shorter():
     pruner = quiet(model, sgd(model), total_steps=8)
     with pytest.warns(RuntimeWarning, match=MOVED):
         train(model, sgd(model), pruner, steps=range(8), size=8)
-    with pytest.raises(PrunerError, match=r"^finish\(\) was called after 8 of 8 steps, but the model's weights change, but not by the SGD"):
+    with pytest.raises(
+        PrunerError,
+        match=(
+            r"^finish\(\) was called after 8 of 8 steps, but the model's weights change, but not by the SGD"
+        ),
+    ):
         pruner.finish()
 
 
 class SkippingScaler:
-    """What GradScaler does to an optimizer that is not fused: it is called only if all gradients are finite."""
+    """What GradScaler does to an optimizer that is not fused.
+
+    It is called only if all gradients are finite.
+    """
 
     def __init__(self, optimizer: torch.optim.Optimizer, skipped: set[int]) -> None:
         self._optimizer, self._skipped, self._step = optimizer, skipped, 0
@@ -105,7 +125,11 @@ class SkippingScaler:
         self._step += 1
 
 
-@pytest.mark.parametrize("skipped", [set(range(17)), {0, 1, 2, 20, 21, 40}, set(range(0, 60, 2))], ids=["start", "seldom", "accumulated"])
+@pytest.mark.parametrize(
+    "skipped",
+    [set(range(17)), {0, 1, 2, 20, 21, 40}, set(range(0, 60, 2))],
+    ids=["start", "seldom", "accumulated"],
+)
 def test_steps_that_a_scaler_skips_are_no_offence(skipped: set[int]):
     model = convolutional(8)
     optimizer = sgd(model)

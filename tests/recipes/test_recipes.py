@@ -1,4 +1,7 @@
-"""The recipes are the paper's rows: budgets follow from the counted FLOPs, and schedules scale with the epochs."""
+"""The recipes are the paper's rows.
+
+Budgets follow from the counted FLOPs, and schedules scale with the epochs.
+"""
 
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -23,7 +26,9 @@ def count_layers(row: Row) -> dict[str, int]:
     for name, module in source.model.named_modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             module.register_forward_hook(
-                lambda layer, _, output, name=name: macs.__setitem__(name, output[0].numel() * layer.weight[0].numel())
+                lambda layer, _, output, name=name: macs.__setitem__(
+                    name, output[0].numel() * layer.weight[0].numel()
+                )
             )
     source.model(torch.empty(source.example.shape, device="meta"))
     return macs
@@ -32,7 +37,11 @@ def count_layers(row: Row) -> dict[str, int]:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.recipe)
 def test_the_budget_follows_from_counted_layers_and_meets_the_papers_figure(row: Row):
     macs = count_layers(row)
-    fixed = sum(count for name, count in macs.items() if any(fnmatchcase(name, pattern) for pattern in row.fixed_layers))
+    fixed = sum(
+        count
+        for name, count in macs.items()
+        if any(fnmatchcase(name, pattern) for pattern in row.fixed_layers)
+    )
     assert (fixed, sum(macs.values())) == (row.fixed_macs, row.total_macs)
     assert 100 * (1 - row.keep_flops) == pytest.approx(row.removed_by_paper, abs=0.8)
 
@@ -51,20 +60,32 @@ def test_every_row_of_the_papers_tables_has_a_recipe():
 
 
 @pytest.mark.parametrize(
-    "run", [find_recipe("imagenet.resnet50"), Run(epochs=90, sched="step", decay_epochs=(30.0, 60.0), warmup_epochs=5)]
+    "run",
+    [
+        find_recipe("imagenet.resnet50"),
+        Run(epochs=90, sched="step", decay_epochs=(30.0, 60.0), warmup_epochs=5),
+    ],
 )
 def test_scaled_runs_are_the_same_curve(run: Run):
     short = scale_epochs(run, run.epochs // 10)
     for share in (0.0, 0.01, 0.2, 0.4, 0.9):
         long_rate = learning_rate(run, int(share * run.epochs * 100), 100)
-        assert learning_rate(short, int(share * short.epochs * 1000), 1000) == pytest.approx(long_rate, rel=0.02)
+        assert learning_rate(short, int(share * short.epochs * 1000), 1000) == pytest.approx(
+            long_rate, rel=0.02
+        )
 
 
 def test_the_page_lists_every_row_with_its_arithmetic():
     page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
     for row in ROWS:
-        assert f"| {row.keep_flops} | {row.baseline_top1} -> {row.pruned_top1} | `trainonce train {row.recipe}` |" in page
-        assert f"= {row.keep_flops}, so {100 * (1 - row.keep_flops):.1f} % removed | {row.removed_by_paper} % |" in page
+        assert (
+            f"| {row.keep_flops} | {row.baseline_top1} -> {row.pruned_top1} | `trainonce train {row.recipe}` "
+            "|" in page
+        )
+        assert (
+            f"= {row.keep_flops}, so {100 * (1 - row.keep_flops):.1f} % removed | {row.removed_by_paper} % |"
+            in page
+        )
 
 
 def test_a_name_is_registered_once():

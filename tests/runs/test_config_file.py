@@ -1,4 +1,7 @@
-"""Laws of files of settings: plain data only, bounded before they are read, whatever they hold is told in one line."""
+"""Laws of files of settings.
+
+Plain data only, bounded before they are read, whatever they hold is told in one line.
+"""
 
 import os
 from pathlib import Path

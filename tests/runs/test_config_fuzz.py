@@ -13,9 +13,15 @@ from trainonce.training.settings import as_plain
 NUM_CASES = 400
 GOOD = to_yaml(as_plain(Run(keep_flops=0.5, keep=("stem.*", "head"), decay_epochs=(2.0, 3.5), sched="step")))
 TOKENS = [
-    *("&a ", "*a", "!!python/object:os.system ", "!!binary ", "!!set ", "!!timestamp ", "<<: ", "? ", "- ", "---\n", "...\n"),
-    *("[", "]", "{", "}", ": ", "#", "'", '"', "|", ">", "%YAML 1.1\n", "~", "\t", "\r\n", "\\", "\x1b[31m", "\u202e", "\x00"),
-    *("null", "true", "yes", ".nan", ".inf", "-.inf", "1e999", "0x7f", "0o17", "1:30:00", "2001-01-01", "-0", "9" * 400, "1_0"),
+    *("&a ", "*a", "!!python/object:os.system ", "!!binary ", "!!set ", "!!timestamp ", "<<: ", "? ", "- ", "---\n", (
+        "...\n"
+    )),
+    *("[", "]", "{", "}", ": ", "#", "'", '"', "|", ">", "%YAML 1.1\n", "~", "\t", "\r\n", "\\", "\x1b[31m", "\u202e", (
+        "\x00"
+    )),
+    *("null", "true", "yes", ".nan", ".inf", "-.inf", "1e999", "0x7f", "0o17", "1:30:00", "2001-01-01", "-0", "9" * 400, (
+        "1_0"
+    )),
     *("keep_flops", "model", "data", "lr", "timm:hf-hub:a/b", "os:system", "folder:/etc", "../..", "cifar:resnet20", "x" * 5000),
 ]
 
@@ -42,7 +48,9 @@ def replace_values(text: str, rng: random.Random) -> str:
     lines = text.splitlines()
     for _ in range(rng.randint(1, 4)):
         index = rng.randrange(len(lines))
-        lines[index] = f"{lines[index].partition(':')[0]}: {''.join(rng.choices(TOKENS, k=rng.randint(1, 3)))}"
+        lines[index] = (
+            f"{lines[index].partition(':')[0]}: {''.join(rng.choices(TOKENS, k=rng.randint(1, 3)))}"
+        )
     return "\n".join(lines)
 
 

@@ -1,4 +1,7 @@
-"""Laws of reports that somebody else wrote: damage is told in one line, names are text on the page, sizes are bounded."""
+"""Laws of reports that somebody else wrote.
+
+Damage is told in one line, names are text on the page, sizes are bounded.
+"""
 
 import json
 import re
@@ -120,7 +123,9 @@ def test_a_run_that_diverged_has_a_page_and_json_that_programs_can_read(tmp_path
     assert json.loads(capsys.readouterr().out, parse_constant=refuse)["after"]["top1"] is None
 
 
-@pytest.mark.parametrize("missing", ["after", "before", "agreement", "layers", "schedule", "seconds", "counter", "num_skipped", "baseline"])
+@pytest.mark.parametrize("missing", ["after", "before", "agreement", "layers", "schedule", "seconds", "counter", "num_skipped", (
+    "baseline"
+)])
 def test_what_is_missing_is_left_out_of_the_page(missing: str, tmp_path: Path):
     report = make_report()
     report.pop(missing, None)

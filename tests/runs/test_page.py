@@ -1,4 +1,7 @@
-"""The report page in headless Chromium: all pictures are there at any width, in light and dark, and it asks nobody for anything."""
+"""The report page in headless Chromium.
+
+All pictures are there at any width, in light and dark, and it asks nobody for anything.
+"""
 
 import shutil
 from collections.abc import Iterator
@@ -32,7 +35,8 @@ OVERLAPS = """
 })
 """
 CUT_OFF = (
-    "[...document.querySelectorAll('.card, .panel, figure, td, h1')].filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.textContent)"
+    "[...document.querySelectorAll('.card, .panel, figure, td, h1')].filter(e => e.scrollWidth > "
+    "e.clientWidth + 1).map(e => e.textContent)"
 )
 
 
@@ -97,7 +101,10 @@ def test_light_and_dark_are_readable(page: Path, browser: Browser):
 @needs_chromium
 def test_a_page_that_asks_and_complains_is_found_out(browser: Browser, tmp_path: Path):
     bad = tmp_path / "bad.html"
-    bad.write_text('<body style="width: 900px"><img src="picture.png"><script>console.error("no")</script><svg class="chart"></svg>')
+    bad.write_text((
+        '<body style="width: 900px"><img src="picture.png"><script>console.error("no")</script><svg '
+        'class="chart"></svg>'
+    ))
     browser.open(bad, width=400)
     assert browser.requests == [bad.as_uri(), (tmp_path / "picture.png").as_uri()]
     assert browser.complaints

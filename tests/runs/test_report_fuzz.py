@@ -79,7 +79,9 @@ def break_text(text: str, rng: random.Random) -> bytes:
         return bytes(content)
     if kind == 2:
         place = rng.randrange(len(content))
-        return bytes(content[:place]) + rng.choice([b"[" * 5000, b"{" * 5000, b"9" * 5000, b"NaN", b"1e999", b"\xff\xfe", b"\\ud800"])
+        return bytes(content[:place]) + rng.choice([b"[" * 5000, b"{" * 5000, b"9" * 5000, b"NaN", b"1e999", b"\xff\xfe", (
+            b"\\ud800"
+        )])
     return bytes(content) + bytes(content)
 
 

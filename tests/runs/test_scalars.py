@@ -1,4 +1,7 @@
-"""Scalars for TensorBoard: every epoch is shown once, whatever was killed or full on the way, and no run depends on them."""
+"""Scalars for TensorBoard.
+
+Every epoch is shown once, whatever was killed or full on the way, and no run depends on them.
+"""
 
 import importlib.util
 from collections.abc import Mapping, Sequence
@@ -45,7 +48,8 @@ def test_scalars_of_a_killed_run_are_all_there_once(tmp_path: Path):
     lost = Scalars(tmp_path)
     lost.write(history[:5])
     lost.close()
-    # The kill: the newest file ends in the middle of an event, and its last epochs are trained again from the third.
+    # The kill: the newest file ends in the middle of an event, and its last epochs are trained again from the
+    # third.
     (file,) = (tmp_path / "tensorboard").iterdir()
     file.write_bytes(file.read_bytes()[:-7])
     other = [record | {"loss": 2 * record["loss"]} for record in history]

@@ -33,7 +33,9 @@ def partition() -> Partition:
         model="toy.Net",
         groups=(
             ChannelGroup("stem", 3, 1, (), None),
-            ChannelGroup("a.very.long.module.name.that.does.not.fit.into.the.table", 2, 16, (), "softmax in a.b.c"),
+            ChannelGroup("a.very.long.module.name.that.does.not.fit.into.the.table", 2, 16, (), (
+                "softmax in a.b.c"
+            )),
         ),
         contractions=(Contraction("a", 10, (wide, narrow)), Contraction("b", 3, (wide,)), Contraction("c", 5, ())),
         tensor_sizes=(Contraction("a.weight", 1, (narrow,)),),

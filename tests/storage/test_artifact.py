@@ -1,4 +1,7 @@
-"""What is saved comes back bit for bit, onto the same objects; a model that does not fit is refused and unchanged."""
+"""What is saved comes back bit for bit, onto the same objects.
+
+A model that does not fit is refused and unchanged.
+"""
 
 import copy
 from collections.abc import Callable
@@ -81,7 +84,9 @@ def test_loading_keeps_the_users_objects(saved: Path):
     load(saved, into=tower)
     assert {name: id(parameter) for name, parameter in tower.named_parameters()} == identity
     assert tower.training
-    assert [name for name, parameter in tower.named_parameters() if not parameter.requires_grad] == ["first.bias"]
+    assert [name for name, parameter in tower.named_parameters() if not parameter.requires_grad] == [
+        "first.bias"
+    ]
     before = tower.first.weight.detach().clone()
     tower(torch.randn(2, 2, 8, 8)).square().sum().backward()
     optimizer.step()

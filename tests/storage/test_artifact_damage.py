@@ -47,7 +47,10 @@ def refusal(path: Path, into: nn.Module) -> str | None:
 
 
 def count_refusals(path: Path, damage: Iterable[object]) -> int:
-    """How often a load refuses while `damage` changes the folder step by step; each time the model must be unchanged."""
+    """How often a load refuses while `damage` changes the folder step by step.
+
+    Each time the model must be unchanged.
+    """
     tower, num_refusals = Tower(), 0
     before = portrait(tower)
     for _ in damage:
@@ -66,7 +69,9 @@ def count_refusals(path: Path, damage: Iterable[object]) -> int:
 def test_every_truncation_is_refused(saved: Path, name: str):
     whole = (saved / name).read_bytes()
     lengths = range(0, len(whole), max(1, len(whole) // 300))
-    assert count_refusals(saved, ((saved / name).write_bytes(whole[:length]) for length in lengths)) == len(lengths)
+    assert count_refusals(saved, ((saved / name).write_bytes(whole[:length]) for length in lengths)) == len(
+        lengths
+    )
     (saved / name).write_bytes(whole)
     assert refusal(saved, Tower()) is None
 
@@ -100,7 +105,26 @@ def test_a_missing_folder_is_named(tmp_path: Path):
     assert_refused(tmp_path / "nowhere", Tower(), names="nowhere")
 
 
-JUNK = (None, True, False, -1, 0, 1, 3, 2**70, 1.5, "", "first.weight", "../../etc/passwd", "__class__", [], [[]], {}, [0, 0], {"a": 1})
+JUNK = (
+    None,
+    True,
+    False,
+    -1,
+    0,
+    1,
+    3,
+    2**70,
+    1.5,
+    "",
+    "first.weight",
+    "../../etc/passwd",
+    "__class__",
+    [],
+    [[]],
+    {},
+    [0, 0],
+    {"a": 1},
+)
 
 
 def places_in(node: Any) -> list[tuple[Any, Any]]:
@@ -147,7 +171,9 @@ def test_random_bytes_are_refused_or_harmless(saved: Path, name: str, least_refu
         damaged = bytearray(original)
         for _ in range(dice.choice((1, 1, 3, 20))):
             damaged[dice.randrange(end)] = dice.randrange(256)
-        (saved / name).write_bytes(damaged[: dice.choice((len(damaged), len(damaged), dice.randrange(len(damaged))))])
+        (saved / name).write_bytes(
+            damaged[: dice.choice((len(damaged), len(damaged), dice.randrange(len(damaged))))]
+        )
         rewrite_sums(saved)
 
     assert count_refusals(saved, (damage() for _ in range(400))) > least_refused
@@ -171,7 +197,18 @@ def test_a_chain_that_breaks_late_leaves_no_cut_behind(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "null", "[]", "7", "[" * 100_000, '{"format": "trainonce"}', '{"format": "other", "version": 1}', "\xff", "9" * 5000]
+    "text",
+    [
+        "",
+        "null",
+        "[]",
+        "7",
+        "[" * 100_000,
+        '{"format": "trainonce"}',
+        '{"format": "other", "version": 1}',
+        "\xff",
+        "9" * 5000,
+    ],
 )
 def test_a_plan_that_is_none_is_refused(saved: Path, text: str):
     (saved / "plan.json").write_text(text, encoding="latin-1")
@@ -202,7 +239,11 @@ def test_no_plan_takes_more_memory_than_lists_of_numbers_do(part: str):
     for length in (2**20, 2**23, 2**25):
         text = b"[" + part.encode() * (length // len(part)) + b"0]"
         sample = json.loads(text[: len(part) * 1000 + 1] + b"0]")
-        each = 8 + size(sample[0]) + sum(size(item) for item in sample[0].values()) if isinstance(sample[0], dict) else 8 + size(sample[0])
+        each = (
+            8 + size(sample[0]) + sum(size(item) for item in sample[0].values())
+            if isinstance(sample[0], dict)
+            else 8 + size(sample[0])
+        )
         if not takes_much_memory(text):
             assert each * (length // len(part)) < 2 * length + 300 * 2**20
 

@@ -66,12 +66,16 @@ def fail(error: BaseException) -> Callable[..., Any]:
         (os, "fsync", KeyboardInterrupt()),
     ],
 )
-def test_an_interrupted_save_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, error: BaseException):
+def test_an_interrupted_save_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, error: BaseException
+):
     tower = Tower()
     before = portrait(tower)
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, fail(error))
-        with pytest.raises(KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else ArtifactError) as caught:
+        with pytest.raises(
+            KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else ArtifactError
+        ) as caught:
             save(tower, tmp_path / "small")
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
@@ -80,7 +84,9 @@ def test_an_interrupted_save_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
     assert sorted(path.name for path in (tmp_path / "small").iterdir()) == sorted(FILES)
 
 
-def test_everything_is_on_disk_before_the_folder_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_everything_is_on_disk_before_the_folder_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     flushed: set[int] = set()
     flush = os.fsync
 
@@ -91,7 +97,9 @@ def test_everything_is_on_disk_before_the_folder_gets_its_name(tmp_path: Path, m
 
     monkeypatch.setattr(os, "fsync", note_and_flush)
     save(Tower(), tmp_path / "small")
-    assert flushed >= {path.stat().st_ino for path in (tmp_path, tmp_path / "small", *(tmp_path / "small").iterdir())}
+    assert flushed >= {
+        path.stat().st_ino for path in (tmp_path, tmp_path / "small", *(tmp_path / "small").iterdir())
+    }
 
 
 def test_whoever_reads_the_plan_may_read_the_weights(saved: Path):
@@ -104,7 +112,11 @@ def test_a_model_without_values_or_with_hidden_state_is_not_saved(tmp_path: Path
             return "secret"
 
     unusual = nn.ParameterList([torch.zeros(2, dtype=torch.complex128)])
-    for model, names in ((Tower().to("meta"), "meta device"), (nn.Sequential(Secretive(2, 2)), "extra_state"), (unusual, "safetensors")):
+    for model, names in (
+        (Tower().to("meta"), "meta device"),
+        (nn.Sequential(Secretive(2, 2)), "extra_state"),
+        (unusual, "safetensors"),
+    ):
         with pytest.raises(ArtifactError, match=names) as caught:
             save(model, tmp_path / "small")
         assert "\n" not in str(caught.value)

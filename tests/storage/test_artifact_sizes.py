@@ -51,7 +51,9 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = self.qkv(x).view(*x.shape[:2], 3, self.num_heads, 8).unbind(2)
-        found = nn.functional.scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), scale=0.3)
+        found = nn.functional.scaled_dot_product_attention(
+            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), scale=0.3
+        )
         mixed = self.out(found.transpose(1, 2).flatten(2))
         return mixed[:, :: self.stride]
 
@@ -130,7 +132,11 @@ def test_no_other_integer_of_a_module_can_be_set(saved: Path, change: list[Any])
 @pytest.mark.parametrize("name", ["num_heads", "groups", "num_groups"])
 @pytest.mark.parametrize("value", [0, 1, 3, 4, 8, 2**40])
 def test_a_size_becomes_what_the_weights_confirm_and_nothing_else(saved: Path, name: str, value: int):
-    sizes = next(entry for entry in json.loads((saved / "plan.json").read_text())["plans"][0]["attributes"] if entry[1] == name)
+    sizes = next(
+        entry
+        for entry in json.loads((saved / "plan.json").read_text())["plans"][0]["attributes"]
+        if entry[1] == name
+    )
     if sizes[4] == value:
         trainonce.load(saved, into=build())
         return
@@ -143,7 +149,9 @@ def test_a_size_becomes_what_the_weights_confirm_and_nothing_else(saved: Path, n
 
 
 def test_a_size_that_is_set_twice_is_refused(saved: Path):
-    rewrite_json(saved, lambda data: data["plans"][0]["attributes"].append(["attention", "num_heads", None, 4, 3]))
+    rewrite_json(
+        saved, lambda data: data["plans"][0]["attributes"].append(["attention", "num_heads", None, 4, 3])
+    )
     assert_refused(saved, build(), kind=ModelMismatchError, names="num_heads")
 
 
@@ -152,7 +160,9 @@ def test_without_an_outline_an_example_is_asked_for_and_is_enough(saved: Path):
     assert_refused(saved, build(), kind=ModelMismatchError, names="example=")
     model = trainonce.load(saved, into=build(), example=EXAMPLE)
     assert model.attention.num_heads == 2
-    rewrite_json(saved, lambda data: data["plans"][0]["attributes"].append(["attention", "port", None, 8080, 4040]))
+    rewrite_json(
+        saved, lambda data: data["plans"][0]["attributes"].append(["attention", "port", None, 8080, 4040])
+    )
     before = build()
     with pytest.raises(ModelMismatchError, match="port"):
         trainonce.load(saved, into=before, example=EXAMPLE)
@@ -174,7 +184,9 @@ OUTLINES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", list(OUTLINES))
-def test_an_outline_that_is_none_or_asks_for_too_much_is_refused(saved: Path, name: str, monkeypatch: pytest.MonkeyPatch):
+def test_an_outline_that_is_none_or_asks_for_too_much_is_refused(
+    saved: Path, name: str, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(trainonce.storage.artifact.rationing, "MOST_ELEMENTS", 2**21)
     rewrite_json(saved, lambda data: data["plans"][0].update(outline=OUTLINES[name]))
     assert_refused(saved, build(), kind=ModelMismatchError, names="num_heads")
@@ -198,7 +210,11 @@ def test_a_run_ends_before_it_makes_a_large_tensor(name: str, monkeypatch: pytes
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
-            made.extend(item.numel() for item in (result,) if isinstance(item, Tensor) and not item.is_meta and item.is_contiguous())
+            made.extend(
+                item.numel()
+                for item in (result,)
+                if isinstance(item, Tensor) and not item.is_meta and item.is_contiguous()
+            )
             return result
 
     x = torch.randn(70_000)
@@ -220,7 +236,9 @@ def test_a_chain_of_cuts_is_confirmed_from_any_point_on_it(tmp_path: Path):
 
 
 @pytest.mark.parametrize("limit", ["number", "length"])
-def test_more_cuts_than_are_kept_apart_become_one(tmp_path: Path, limit: str, monkeypatch: pytest.MonkeyPatch):
+def test_more_cuts_than_are_kept_apart_become_one(
+    tmp_path: Path, limit: str, monkeypatch: pytest.MonkeyPatch
+):
     if limit == "number":
         monkeypatch.setattr(trainonce.storage.artifact.manifest, "MOST_PLANS", 1)
     else:
@@ -241,8 +259,14 @@ def test_every_net_loads_again(name: str, tmp_path: Path):
     trainonce.save(model, tmp_path / "small")
     again = trainonce.load(tmp_path / "small", into=GRAPHS[name].build()[0])
     assert_equal_models(again, model)
-    sizes = [{key: value for key, value in vars(module).items() if type(value) is int} for module in model.modules()]
-    assert [{key: value for key, value in vars(module).items() if type(value) is int} for module in again.modules()] == sizes
+    sizes = [
+        {key: value for key, value in vars(module).items() if type(value) is int}
+        for module in model.modules()
+    ]
+    assert [
+        {key: value for key, value in vars(module).items() if type(value) is int}
+        for module in again.modules()
+    ] == sizes
 
 
 @pytest.mark.parametrize(

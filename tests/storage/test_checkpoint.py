@@ -1,4 +1,7 @@
-"""Laws of checkpoints: what is read is what was written, to the bit, or it is refused in one line; a save is complete or absent."""
+"""Laws of checkpoints: what is read is what was written, to the bit, or it is refused in one line.
+
+A save is complete or absent.
+"""
 
 import json
 import math
@@ -63,7 +66,9 @@ def test_what_is_packed_is_what_is_unpacked(seed: int):
 
 
 def test_a_run_survives_the_disk_to_the_bit(tmp_path: Path):
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).to(memory_format=torch.channels_last)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).to(
+        memory_format=torch.channels_last
+    )
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.8, 0.9))
     model(torch.randn(2, 3, 8, 8)).square().mean().backward()
     optimizer.step()
@@ -72,7 +77,10 @@ def test_a_run_survives_the_disk_to_the_bit(tmp_path: Path):
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
         "views": [shared[:2], shared[1:3], shared],
-        "dtypes": [torch.ones(2, dtype=dtype) for dtype in (torch.bool, torch.uint8, torch.long, torch.double, torch.bfloat16)],
+        "dtypes": [
+            torch.ones(2, dtype=dtype)
+            for dtype in (torch.bool, torch.uint8, torch.long, torch.double, torch.bfloat16)
+        ],
         "nothing": {},
     }
     write_checkpoint(tmp_path / "one", state)
@@ -146,7 +154,9 @@ def test_every_truncation_is_found(two: Path, name: str):
     ],
 )
 @pytest.mark.parametrize("name", FILES[:2])
-def test_foreign_content_is_refused_even_under_a_right_sum(two: Path, name: str, content: bytes, monkeypatch: pytest.MonkeyPatch):
+def test_foreign_content_is_refused_even_under_a_right_sum(
+    two: Path, name: str, content: bytes, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.chdir(two)
     path = two / "step-000000020"
     (path / name).write_bytes(content)
@@ -221,7 +231,11 @@ except CheckpointError as error:
 def test_a_full_disk_is_told_in_one_line_and_loses_nothing(two: Path):
     assert resource.RLIMIT_FSIZE is not None
     done = subprocess.run(
-        [sys.executable, "-c", FILL_THE_DISK, str(two)], capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2]
+        [sys.executable, "-c", FILL_THE_DISK, str(two)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
     )
     assert done.returncode == 2, done.stderr
     assert done.stdout.count("\n") == 1

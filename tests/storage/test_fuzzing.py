@@ -79,7 +79,9 @@ def test_a_fault_is_seen(name: str, monkeypatch: pytest.MonkeyPatch):
     assert words in fault
 
 
-@pytest.mark.parametrize("attempt", [lambda: None, raising(ArtifactError("one line")), lambda: bytearray(10 * 2**20) and None])
+@pytest.mark.parametrize(
+    "attempt", [lambda: None, raising(ArtifactError("one line")), lambda: bytearray(10 * 2**20) and None]
+)
 def test_what_is_right_is_no_fault(attempt: Attempt):
     assert try_case(attempt, 0)[1] is None
 

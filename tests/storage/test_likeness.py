@@ -69,7 +69,10 @@ def test_a_state_with_another_shape_or_without_a_key_is_refused(name: str):
     model = build()
     optimizer, state = OPTIMIZERS[name](model.parameters()), trained(OPTIMIZERS[name], 2)
     for key in list(state["state"][0]):
-        without = {number: {k: v for k, v in item.items() if k != key or number} for number, item in state["state"].items()}
+        without = {
+            number: {k: v for k, v in item.items() if k != key or number}
+            for number, item in state["state"].items()
+        }
         longer = {number: dict(item) for number, item in state["state"].items()}
         longer[0][key] = torch.zeros(7)
         for forged in (without, longer):
@@ -121,7 +124,9 @@ def test_modules_that_read_their_state_in_a_way_of_their_own_are_believed():
     with pytest.raises(MismatchError, match=r"model/1\.weight is a tensor of float32 with shape \(9,\)"):
         check_weights(state | {"1.weight": torch.zeros(9)}, model, {}, "model")
     with pytest.raises(MismatchError, match=r"no entry 1\.weight"):
-        check_weights({name: tensor for name, tensor in state.items() if name != "1.weight"}, model, {}, "model")
+        check_weights(
+            {name: tensor for name, tensor in state.items() if name != "1.weight"}, model, {}, "model"
+        )
 
 
 @pytest.mark.parametrize(

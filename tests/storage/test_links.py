@@ -39,7 +39,11 @@ def foreign(tmp_path: Path) -> Path:
 
 
 def content_of(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def fill(draft: Path) -> None:
@@ -109,7 +113,9 @@ def interrupted(out: Path) -> None:
         fit(make_net(), make_data(), settings=make_settings(), loss=Counter({9}, interrupt), out=out)
 
 
-@pytest.mark.parametrize("name", ["checkpoints", "small", "config.yaml", "env.json", "log.txt", "started.yaml", "report.html"])
+@pytest.mark.parametrize(
+    "name", ["checkpoints", "small", "config.yaml", "env.json", "log.txt", "started.yaml", "report.html"]
+)
 def test_a_run_with_a_link_in_it_is_not_resumed(tmp_path: Path, foreign: Path, name: str):
     before = content_of(foreign)
     interrupted(tmp_path / "run")
@@ -136,7 +142,9 @@ def test_scalars_are_not_written_through_a_link(tmp_path: Path, foreign: Path):
     assert content_of(foreign) == before
 
 
-def test_report_writes_no_card_through_a_link(tmp_path: Path, foreign: Path, capsys: pytest.CaptureFixture[str]):
+def test_report_writes_no_card_through_a_link(
+    tmp_path: Path, foreign: Path, capsys: pytest.CaptureFixture[str]
+):
     before = content_of(foreign)
     out = tmp_path / "run"
     fit(make_net(), make_data(), settings=make_settings(epochs=2, keep_flops=1.0), out=out, quiet=True)

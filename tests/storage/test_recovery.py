@@ -118,7 +118,9 @@ def interrupted(out: Path, at: int = 9) -> None:
         )
 
 
-def test_a_run_whose_only_checkpoint_is_a_draft_goes_on_from_it(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_a_run_whose_only_checkpoint_is_a_draft_goes_on_from_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     settings = make_settings(keep_checkpoints=1)
     whole = fit(make_net(), make_data(), settings=settings, loss=nn.functional.cross_entropy)
     interrupted(tmp_path / "run")
@@ -142,7 +144,9 @@ def test_a_start_at_step_0_in_a_folder_with_a_run_is_said(tmp_path: Path, caplog
     interrupted(tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     caplog.clear()
-    fit(make_net(), make_data(), settings=make_settings(keep_checkpoints=1), out=tmp_path / "run", resume=True)
+    fit(
+        make_net(), make_data(), settings=make_settings(keep_checkpoints=1), out=tmp_path / "run", resume=True
+    )
     assert sum("starts again at step 0" in record.getMessage() for record in caplog.records) == 1
 
 

@@ -29,7 +29,9 @@ def test_cost_of_a_plan_equals_the_counter_on_the_cut_model(name: str, keep: flo
     plan = trainonce.Plan.random(partition, keep=keep, seed=seed)
     trainonce.cut(model, plan)
     masks = masks_of(partition, plan)
-    assert float(trainonce.cost.macs(partition, masks)) == count_macs(model, example, on_meta=GRAPHS[name].on_meta)
+    assert float(trainonce.cost.macs(partition, masks)) == count_macs(
+        model, example, on_meta=GRAPHS[name].on_meta
+    )
     assert float(trainonce.cost.parameters(partition, masks)) == count_parameters(model)
 
 
@@ -61,20 +63,26 @@ def test_cost_grows_with_the_batch():
     assert five.num_parameters == one.num_parameters
 
 
-@pytest.mark.parametrize("name", ["residual_downsample", "attention_unbind", "conv_grouped_residual", "concat_dense_block"])
+@pytest.mark.parametrize(
+    "name", ["residual_downsample", "attention_unbind", "conv_grouped_residual", "concat_dense_block"]
+)
 @pytest.mark.parametrize("cost", [trainonce.cost.macs, trainonce.cost.parameters])
 def test_gradient_equals_the_finite_difference(name: str, cost):
     partition = inspected(name).partition
     generator = torch.Generator().manual_seed(0)
     masks = {
-        group.name: (0.2 + 0.8 * torch.rand(group.num_channels, generator=generator, dtype=torch.double)).requires_grad_()
+        group.name: (
+            0.2 + 0.8 * torch.rand(group.num_channels, generator=generator, dtype=torch.double)
+        ).requires_grad_()
         for group in partition.groups
     }
     value = cost(partition, masks)
     gradients = torch.autograd.grad(value, list(masks.values()), allow_unused=True)
     assert any(gradient is not None and bool(gradient.any()) for gradient in gradients)
     for group_name, gradient in zip(masks, gradients, strict=True):
-        expected = finite_difference(lambda point, key=group_name: cost(partition, masks | {key: point}), masks[group_name].detach())
+        expected = finite_difference(
+            lambda point, key=group_name: cost(partition, masks | {key: point}), masks[group_name].detach()
+        )
         actual = torch.zeros_like(expected) if gradient is None else gradient
         assert float((actual - expected).abs().max()) <= 1e-6 * float(value.detach())
 

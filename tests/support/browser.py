@@ -1,4 +1,7 @@
-"""Headless Chromium for tests, spoken to through a pipe: opens a page at a width, tells what it asked for, said and looks like."""
+"""Headless Chromium for tests, spoken to through a pipe.
+
+Opens a page at a width, tells what it asked for, said and looks like.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,9 @@ class Browser:
     def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Call a method of the DevTools protocol and wait for its answer."""
         self.number += 1
-        message = {"id": self.number, "method": method, "params": parameters} | ({"sessionId": self.session} if self.session else {})
+        message = {"id": self.number, "method": method, "params": parameters} | (
+            {"sessionId": self.session} if self.session else {}
+        )
         os.write(self.words, json.dumps(message).encode() + b"\0")
         while True:
             answer = self.hear()
@@ -49,7 +54,13 @@ class Browser:
 
     def open(self, page: Path, *, width: int, is_dark: bool = False) -> None:
         """Show a page and wait until it is there."""
-        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
+        self.ask(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=900,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
         self.ask("Emulation.setEmulatedMedia", features=[scheme])
         self.events.clear()
@@ -71,7 +82,11 @@ class Browser:
     @property
     def requests(self) -> list[str]:
         """The addresses that the page has asked for."""
-        return [event["params"]["request"]["url"] for event in self.events if event["method"] == "Network.requestWillBeSent"]
+        return [
+            event["params"]["request"]["url"]
+            for event in self.events
+            if event["method"] == "Network.requestWillBeSent"
+        ]
 
     @property
     def complaints(self) -> list[dict[str, Any]]:
@@ -86,7 +101,14 @@ def browsing() -> Iterator[Browser]:
     to_browser, words = os.pipe()
     answers, from_browser = os.pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"]
+        options = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--remote-debugging-pipe",
+            f"--user-data-dir={profile}",
+            "about:blank",
+        ]
         # The protocol's pipes are the file descriptors 3 and 4.
         shell = f"exec chromium {shlex.join(options)} 3<&{to_browser} 4>&{from_browser}"
         process = subprocess.Popen(

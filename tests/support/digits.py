@@ -49,7 +49,14 @@ def convolutional(width: int = 24) -> nn.Module:
 def perceptron(width: int = 48) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.GELU(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 10))
+        return nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(64, width),
+            nn.GELU(),
+            nn.Linear(width, width),
+            nn.Tanh(),
+            nn.Linear(width, 10),
+        )
 
 
 def predictions(model: nn.Module) -> Tensor:
@@ -67,10 +74,14 @@ def accuracy(model: nn.Module) -> float:
 
 def attached(model: nn.Module, optimizer: Any, total_steps: int, **settings: Any) -> trainonce.Pruner:
     """A pruner with enough updates for its controller."""
-    schedule = trainonce.Schedule(search_from=0.1, shrink_from=0.2, settle_from=0.5, update_every=max(1, total_steps // 150))
+    schedule = trainonce.Schedule(
+        search_from=0.1, shrink_from=0.2, settle_from=0.5, update_every=max(1, total_steps // 150)
+    )
     dtype = next(model.parameters()).dtype
     settings = {"keep_flops": 0.45, "schedule": schedule} | settings
-    return trainonce.attach(model, optimizer, example=batch(0, 2, dtype)[0], total_steps=total_steps, **settings)
+    return trainonce.attach(
+        model, optimizer, example=batch(0, 2, dtype)[0], total_steps=total_steps, **settings
+    )
 
 
 def train(
@@ -83,7 +94,10 @@ def train(
     before: Callable[[], object] | None = None,
     after: Callable[[int, bool], object] | None = None,
 ) -> None:
-    """The loop of the README; `before` is called before the pruner's step, `after` is told the step and whether the model was cut in it."""
+    """The loop of the README.
+
+    `before` is called before the pruner's step, `after` is told the step and whether the model was cut in it.
+    """
     dtype = next(model.parameters()).dtype
     model.train()
     for step in steps:

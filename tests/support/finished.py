@@ -1,4 +1,7 @@
-"""A finished run for tests of the commands, made without training: a cut model, its settings, and a report about it."""
+"""A finished run for tests of the commands, made without training.
+
+A cut model, its settings, and a report about it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,12 @@ PHASES = ("warm-up", "search", "settle", "small")
 
 def make_run(folder: Path, **changes: Any) -> Path:
     """The folder of a finished run of ResNet-20 on digits, which nobody has trained."""
-    run = Run(**({"keep_flops": 0.5, "epochs": 4, "batch_size": 64, "model": "cifar:resnet20", "data": "digits"} | changes))
+    run = Run(
+        **(
+            {"keep_flops": 0.5, "epochs": 4, "batch_size": 64, "model": "cifar:resnet20", "data": "digits"}
+            | changes
+        )
+    )
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(to_yaml(as_plain(run)), encoding="utf-8")
     torch.manual_seed(0)
@@ -60,17 +68,46 @@ def make_report(config: dict[str, Any] | None = None) -> dict[str, Any]:
         "version": 1,
         "counter": "torch",
         "before": {"macs": 1000, "parameters": 500, "bytes": 2000, "latency_ms": latency},
-        "after": {"macs": 450, "parameters": 300, "bytes": 1200, "latency_ms": latency, "top1": 80.0, "top5": 88.0, "validation_loss": 0.5},
+        "after": {
+            "macs": 450,
+            "parameters": 300,
+            "bytes": 1200,
+            "latency_ms": latency,
+            "top1": 80.0,
+            "top5": 88.0,
+            "validation_loss": 0.5,
+        },
         "agreement": {"num_same": 360, "num_samples": 360, "largest_difference": 1e-7},
         "layers": [
-            {"name": "conv1", "total": 16, "width": 1, "alive": 4, "kept": [0, 3, 4, 9], "kept_because": None, "writers": ["conv1.weight"]},
-            {"name": "fc", "total": 10, "width": 1, "alive": 10, "kept": None, "kept_because": "it is the output", "writers": []},
+            {
+                "name": "conv1",
+                "total": 16,
+                "width": 1,
+                "alive": 4,
+                "kept": [0, 3, 4, 9],
+                "kept_because": None,
+                "writers": ["conv1.weight"],
+            },
+            {
+                "name": "fc",
+                "total": 10,
+                "width": 1,
+                "alive": 10,
+                "kept": None,
+                "kept_because": "it is the output",
+                "writers": [],
+            },
         ],
-        "schedule": {"steps_per_epoch": 10, "total_steps": 40, "phases": {"search": 10, "shrink": 12, "settle": 20, "small": 30}},
+        "schedule": {
+            "steps_per_epoch": 10,
+            "total_steps": 40,
+            "phases": {"search": 10, "shrink": 12, "settle": 20, "small": 30},
+        },
         "num_skipped": 0,
         "controller_samples": 70,
         "seconds": 14.0,
-        "config": config or {"model": "cifar:resnet20", "data": "digits", "keep_flops": 0.5, "seed": 0, "epochs": 4},
+        "config": config
+        or {"model": "cifar:resnet20", "data": "digits", "keep_flops": 0.5, "seed": 0, "epochs": 4},
         "environment": {"python": "3.11", "torch": "2.6", "cpu": "a CPU", "threads": 1, "seed": 0},
         "history": history,
     }

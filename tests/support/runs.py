@@ -42,7 +42,14 @@ def make_net(seed: int = 0) -> Net:
 def make_plain_net() -> nn.Module:
     """No batch norm and no dropout: what a sample gives depends on no other sample, and on no process."""
     torch.manual_seed(0)
-    layers = [nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 24, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(216, 4)]
+    layers = [
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 24, 3, stride=2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(216, 4),
+    ]
     return nn.Sequential(*layers).double()
 
 
@@ -58,7 +65,9 @@ def make_data(num_samples: int = NUM_SAMPLES) -> tuple[tuple[Tensor, Tensor], tu
 
 
 def make_settings(**changes: Any) -> Settings:
-    return Settings(**({"keep_flops": 0.5, "epochs": 6, "batch_size": 16, "lr": 0.05, "save_minutes": 1000.0} | changes))
+    return Settings(
+        **({"keep_flops": 0.5, "epochs": 6, "batch_size": 16, "lr": 0.05, "save_minutes": 1000.0} | changes)
+    )
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:

@@ -28,7 +28,9 @@ def gathered(units: Units, tensors: Mapping[str, Tensor], unit: int) -> Tensor:
     pieces = []
     for rows in units.writers:
         positions = rows.positions[rows.units == unit]
-        pieces.append(tensors[rows.tensor].detach().index_select(rows.axis, positions).movedim(rows.axis, 0).flatten())
+        pieces.append(
+            tensors[rows.tensor].detach().index_select(rows.axis, positions).movedim(rows.axis, 0).flatten()
+        )
     return torch.cat(pieces)
 
 
@@ -43,10 +45,16 @@ def lengths(units: Units, tensors: Mapping[str, Tensor], unit: int) -> list[tupl
 
 
 def scattered_units(dtype: torch.dtype = torch.double) -> tuple[Units, dict[str, nn.Parameter]]:
-    """Six units over a kernel, two vectors, the columns of a matrix, and heads of two rows; kernel and matrix have rows of nobody."""
+    """Six units over a kernel, two vectors, the columns of a matrix, and heads of two rows.
+
+    Kernel and matrix have rows of nobody.
+    """
     generator = torch.Generator().manual_seed(0)
     shapes = {"kernel": (8, 3, 2, 2), "bias": (6,), "scale": (6,), "reader": (5, 7), "heads": (12, 4)}
-    tensors = {name: nn.Parameter(torch.randn(shape, generator=generator).to(dtype)) for name, shape in shapes.items()}
+    tensors = {
+        name: nn.Parameter(torch.randn(shape, generator=generator).to(dtype))
+        for name, shape in shapes.items()
+    }
     order = torch.tensor([4, 1, 0, 5, 3, 2])
     units = units_over(
         6,

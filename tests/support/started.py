@@ -21,7 +21,9 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 }
 
 
-def begun(make_optimizer: Callable[[Any], torch.optim.Optimizer], settings: dict[str, Any]) -> tuple[nn.Module, Any, trainonce.Pruner]:
+def begun(
+    make_optimizer: Callable[[Any], torch.optim.Optimizer], settings: dict[str, Any]
+) -> tuple[nn.Module, Any, trainonce.Pruner]:
     model = convolutional(6)
     optimizer = make_optimizer(model.parameters())
     settings = {"schedule": SCHEDULE, "round_to": 1} | settings

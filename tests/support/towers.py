@@ -53,7 +53,9 @@ def shapes_of(model: nn.Module) -> dict[str, tuple[int, ...]]:
 
 def plan_for(model: nn.Module, cuts: tuple[AxisCut, ...], attributes: tuple[AttributeChange, ...]) -> Plan:
     name = f"{type(model).__module__}.{type(model).__qualname__}"
-    return Plan(model=name, kept={"first": cuts[0].kept}, shapes=shapes_of(model), cuts=cuts, attributes=attributes)
+    return Plan(
+        model=name, kept={"first": cuts[0].kept}, shapes=shapes_of(model), cuts=cuts, attributes=attributes
+    )
 
 
 def tower_plan(tower: Tower, kept: tuple[int, ...]) -> Plan:
@@ -66,7 +68,9 @@ def tower_plan(tower: Tower, kept: tuple[int, ...]) -> Plan:
         AxisCut("last.weight", 1, kept, False),
     )
     sizes = (("first", "out_channels"), ("norm", "num_features"), ("last", "in_channels"))
-    return plan_for(tower, cuts, tuple(AttributeChange(module, name, None, before, after) for module, name in sizes))
+    return plan_for(
+        tower, cuts, tuple(AttributeChange(module, name, None, before, after) for module, name in sizes)
+    )
 
 
 def reader_plan(reader: Reader, kept: tuple[int, ...]) -> Plan:
@@ -96,7 +100,10 @@ def portrait(model: nn.Module) -> dict[str, Any]:
     }
     return {
         "identity": {name: id(tensor) for name, tensor in tensors.items()},
-        "values": {name: (tuple(tensor.shape), tensor.detach().flatten().tolist()) for name, tensor in tensors.items()},
+        "values": {
+            name: (tuple(tensor.shape), tensor.detach().flatten().tolist())
+            for name, tensor in tensors.items()
+        },
         "sizes": sizes,
         "plans": plans_of(model),
     }
@@ -109,7 +116,9 @@ def assert_equal_models(one: nn.Module, other: nn.Module) -> None:
         assert torch.equal(mine, theirs), name
 
 
-def assert_refused(path: Path, into: nn.Module, *, kind: type[ArtifactError] = ArtifactError, names: str = "") -> None:
+def assert_refused(
+    path: Path, into: nn.Module, *, kind: type[ArtifactError] = ArtifactError, names: str = ""
+) -> None:
     before = portrait(into)
     with pytest.raises(kind) as caught:
         load(path, into=into)

@@ -1,4 +1,6 @@
-"""One process of a run for the tests: `python worker.py OUT SETTINGS_AS_JSON [TRACE]`; one of several under torchrun.
+"""One process of a run for the tests: `python worker.py OUT SETTINGS_AS_JSON [TRACE]`.
+
+One of several under torchrun.
 
 `is_plain` beside the settings takes a net in float64 without batch norm and dropout.
 """
@@ -43,7 +45,11 @@ def trace_masks(file: Path) -> None:
     def traced(self, batch, *, stop=False):
         step = self.step
         news = run_step(self, batch, stop=stop)
-        masks = {} if self.pruner is None else {name: mask.int().tolist() for name, mask in self.pruner.masks.items()}
+        masks = (
+            {}
+            if self.pruner is None
+            else {name: mask.int().tolist() for name, mask in self.pruner.masks.items()}
+        )
         mine = [int(value) for inputs, _ in batch for value in (1e6 * inputs[:, 0, 0, 0]).round()]
         with file.open("a") as stream:
             stream.write(json.dumps({"step": step, "masks": masks, "samples": mine}) + "\n")

@@ -37,7 +37,9 @@ def small_model(build: Callable[[], nn.Module]) -> tuple[nn.Module, int]:
     return model, num_parameters
 
 
-@pytest.fixture(scope="module", params=[build_resnet, build_mobilenet, build_vit], ids=lambda build: build.__name__)
+@pytest.fixture(
+    scope="module", params=[build_resnet, build_mobilenet, build_vit], ids=lambda build: build.__name__
+)
 def small(request: pytest.FixtureRequest) -> nn.Module:
     model, num_parameters = small_model(request.param)
     assert sum(parameter.numel() for parameter in model.parameters()) < 0.8 * num_parameters
@@ -59,7 +61,9 @@ def test_the_exported_program_equals_the_model(small: nn.Module, batch_size: int
 
 def test_onnx_runtime_equals_the_model(small: nn.Module, tmp_path: Path):
     path = tmp_path / "small.onnx"
-    torch.onnx.export(small, (torch.randn(2, 3, 32, 32),), path, dynamo=True, dynamic_shapes=BATCH, verbose=False)
+    torch.onnx.export(
+        small, (torch.randn(2, 3, 32, 32),), path, dynamo=True, dynamic_shapes=BATCH, verbose=False
+    )
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     for batch_size in (1, 2, 5):
         images = torch.randn(batch_size, 3, 32, 32)

@@ -16,11 +16,22 @@ from torch.optim.swa_utils import AveragedModel
 import trainonce
 from graphs import GRAPHS
 from graphs.necks import ConvNormRelu
-from graphs.subjects import call, fresh, inspected, output_tensors, redraw, redraw_statistics, relative_difference, snapshot
+from graphs.subjects import (
+    call,
+    fresh,
+    inspected,
+    output_tensors,
+    redraw,
+    redraw_statistics,
+    relative_difference,
+    snapshot,
+)
 
 OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9),
-    "nesterov": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-3),
+    "nesterov": lambda parameters: torch.optim.SGD(
+        parameters, lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-3
+    ),
     "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.01),
     "amsgrad": lambda parameters: torch.optim.Adam(parameters, lr=0.01, amsgrad=True),
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01, weight_decay=0.1),
@@ -209,15 +220,20 @@ def test_other_optimizers_go_on(make_optimizer: Callable):
 
 def test_parameter_groups_stay_as_they_are():
     model, plan = chain(), half_plan(chain())
-    groups = [{"params": model.first.parameters(), "lr": 0.1}, {"params": model.head.parameters(), "weight_decay": 0.5}]
+    groups = [
+        {"params": model.first.parameters(), "lr": 0.1},
+        {"params": model.head.parameters(), "weight_decay": 0.5},
+    ]
     optimizer = torch.optim.SGD(groups, lr=0.01, momentum=0.9)
     train(model, optimizer, 1, seed=1)
     before = [
-        {key: [id(p) for p in value] if key == "params" else value for key, value in group.items()} for group in optimizer.param_groups
+        {key: [id(p) for p in value] if key == "params" else value for key, value in group.items()}
+        for group in optimizer.param_groups
     ]
     trainonce.cut(model, plan, optimizer=optimizer)
     after = [
-        {key: [id(p) for p in value] if key == "params" else value for key, value in group.items()} for group in optimizer.param_groups
+        {key: [id(p) for p in value] if key == "params" else value for key, value in group.items()}
+        for group in optimizer.param_groups
     ]
     assert before == after
     train(model, optimizer, 1, seed=2)
@@ -303,8 +319,12 @@ def test_every_plan_survives_json(name: str):
 
 def test_equal_seeds_give_equal_plans():
     partition = trainonce.inspect(chain(), example())
-    assert trainonce.Plan.random(partition, keep=0.5, seed=3) == trainonce.Plan.random(partition, keep=0.5, seed=3)
-    assert trainonce.Plan.random(partition, keep=0.5, seed=3) != trainonce.Plan.random(partition, keep=0.5, seed=4)
+    assert trainonce.Plan.random(partition, keep=0.5, seed=3) == trainonce.Plan.random(
+        partition, keep=0.5, seed=3
+    )
+    assert trainonce.Plan.random(partition, keep=0.5, seed=3) != trainonce.Plan.random(
+        partition, keep=0.5, seed=4
+    )
 
 
 def test_a_plan_that_keeps_all_changes_nothing():
@@ -391,7 +411,9 @@ def test_hooks_survive():
 def test_hooks_on_accumulated_gradients_survive():
     model, plan = chain(), half_plan(chain())
     calls = []
-    model.first[0].weight.register_post_accumulate_grad_hook(lambda parameter: calls.append(parameter.grad.shape))
+    model.first[0].weight.register_post_accumulate_grad_hook(
+        lambda parameter: calls.append(parameter.grad.shape)
+    )
     model(example()).sum().backward()
     model.zero_grad()
     trainonce.cut(model, plan)
@@ -439,7 +461,9 @@ def test_model_without_data_can_be_cut():
     assert plan.kept == half_plan(chain()).kept
     trainonce.cut(model, plan)
     small = trainonce.cut(chain(), half_plan(chain()))
-    assert [parameter.shape for parameter in model.parameters()] == [parameter.shape for parameter in small.parameters()]
+    assert [parameter.shape for parameter in model.parameters()] == [
+        parameter.shape for parameter in small.parameters()
+    ]
     assert all(parameter.is_meta for parameter in model.parameters())
     assert call(model, x).shape == (4, 4)
 

@@ -44,12 +44,16 @@ def test_model_without_parameters():
     assert "parameters" in refused(lambda: trainonce.inspect(model, EXAMPLE), model)
 
 
-@pytest.mark.parametrize("model", [None, "resnet18", nn.Linear, lambda x: x], ids=["none", "text", "class", "function"])
+@pytest.mark.parametrize(
+    "model", [None, "resnet18", nn.Linear, lambda x: x], ids=["none", "text", "class", "function"]
+)
 def test_what_is_no_model(model: Any):
     assert f"got {type(model).__name__}" in refused(lambda: trainonce.inspect(model, EXAMPLE), nn.Identity())
 
 
-@pytest.mark.parametrize("example", [None, 3, "image", [EXAMPLE], EXAMPLE.numpy()], ids=["none", "number", "text", "list", "array"])
+@pytest.mark.parametrize(
+    "example", [None, 3, "image", [EXAMPLE], EXAMPLE.numpy()], ids=["none", "number", "text", "list", "array"]
+)
 def test_what_is_no_example(example: Any):
     model = image_model()
     assert "example" in refused(lambda: trainonce.inspect(model, example), model)
@@ -68,7 +72,17 @@ def test_what_is_no_example(example: Any):
         torch.randn(0, 3, 8, 8)[0:0, :0],
         EXAMPLE.double(),
     ],
-    ids=["channels", "axes", "integers", "no_input", "no_keyword", "two_inputs", "unknown_keyword", "empty", "precision"],
+    ids=[
+        "channels",
+        "axes",
+        "integers",
+        "no_input",
+        "no_keyword",
+        "two_inputs",
+        "unknown_keyword",
+        "empty",
+        "precision",
+    ],
 )
 def test_example_that_the_model_rejects(example: Any):
     model = image_model()
@@ -100,7 +114,9 @@ def test_keep_that_is_one_text():
 
 def test_keep_names_what_stays():
     model = image_model()
-    kept = {group.name: group.kept_because for group in trainonce.inspect(model, EXAMPLE, keep=["0.0"]).groups}
+    kept = {
+        group.name: group.kept_because for group in trainonce.inspect(model, EXAMPLE, keep=["0.0"]).groups
+    }
     free = {group.name: group.kept_because for group in partition_of(model).groups}
     changed = [name for name in free if free[name] is None and kept[name] is not None]
     assert len(changed) == 1
@@ -122,7 +138,9 @@ def test_masks_for_an_unknown_group():
     model = image_model()
     partition = partition_of(model)
     masks = {"conv77": torch.ones(12, dtype=torch.bool)}
-    assert "conv77" in refused(lambda: trainonce.Plan.from_masks(partition, masks), model, trainonce.PlanError)
+    assert "conv77" in refused(
+        lambda: trainonce.Plan.from_masks(partition, masks), model, trainonce.PlanError
+    )
 
 
 @pytest.mark.parametrize("length", [0, 1, 11, 13])
@@ -149,7 +167,9 @@ def test_masks_that_cut_what_is_kept():
     assert kept
     mask = torch.ones(kept[0].num_channels, dtype=torch.bool)
     mask[0] = False
-    message = refused(lambda: trainonce.Plan.from_masks(partition, {kept[0].name: mask}), model, trainonce.PlanError)
+    message = refused(
+        lambda: trainonce.Plan.from_masks(partition, {kept[0].name: mask}), model, trainonce.PlanError
+    )
     assert f"{kept[0].name!r} may not be cut: {kept[0].kept_because}" in message
 
 
@@ -189,7 +209,9 @@ def test_optimizer_of_another_model():
     model = image_model()
     plan = trainonce.Plan.random(partition_of(model), keep=0.5)
     optimizer = torch.optim.SGD(image_model().parameters(), lr=0.1)
-    assert "trains none of the model's parameters" in refused(lambda: trainonce.cut(model, plan, optimizer=optimizer), model)
+    assert "trains none of the model's parameters" in refused(
+        lambda: trainonce.cut(model, plan, optimizer=optimizer), model
+    )
 
 
 def damaged_plans() -> dict[str, str]:
@@ -220,7 +242,9 @@ def test_damaged_plan_is_not_read(name: str):
     assert re.search(r"not valid JSON|not a plan|has version 2|is damaged", message)
 
 
-@pytest.mark.parametrize("positions", [[], [0, 0], [3, 1], [0, 999]], ids=["none", "twice", "unsorted", "outside"])
+@pytest.mark.parametrize(
+    "positions", [[], [0, 0], [3, 1], [0, 999]], ids=["none", "twice", "unsorted", "outside"]
+)
 def test_plan_with_impossible_positions(positions: list[int]):
     model = image_model()
     data = json.loads(trainonce.Plan.random(partition_of(model), keep=0.5).to_json())
@@ -237,11 +261,15 @@ def test_plan_with_an_unknown_tensor():
     data = json.loads(trainonce.Plan.random(partition_of(model), keep=0.5).to_json())
     data["cuts"][0][0] = "nowhere.weight"
     plan = trainonce.Plan.from_json(json.dumps(data))
-    assert "nowhere.weight, which doesn't exist" in refused(lambda: trainonce.cut(model, plan), model, trainonce.PlanError)
+    assert "nowhere.weight, which doesn't exist" in refused(
+        lambda: trainonce.cut(model, plan), model, trainonce.PlanError
+    )
 
 
 def test_plan_that_cuts_half_of_what_belongs_together():
     model = image_model()
     plan = trainonce.Plan.random(partition_of(model), keep=0.5)
     damaged = dataclasses.replace(plan, cuts=plan.cuts[:1])
-    assert "the cut model does not run" in refused(lambda: trainonce.cut(model, damaged), model, trainonce.PlanError)
+    assert "the cut model does not run" in refused(
+        lambda: trainonce.cut(model, damaged), model, trainonce.PlanError
+    )

@@ -44,7 +44,9 @@ def test_a_path_that_was_not_seen_still_works_after_the_cut(build: type[nn.Modul
     trainonce.silence(model, plan)
     before = [model(image) for image in images]
     trainonce.cut(model, plan)
-    assert all(torch.allclose(model(image), output, rtol=1e-9) for image, output in zip(images, before, strict=True))
+    assert all(
+        torch.allclose(model(image), output, rtol=1e-9) for image, output in zip(images, before, strict=True)
+    )
 
 
 def test_layers_outside_the_fork_are_still_cut_and_the_reason_inside_is_told():

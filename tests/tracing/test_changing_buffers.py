@@ -1,4 +1,7 @@
-"""Models that hold in a buffer what they made for the size of the last input, as timm's ConViT does: another shape after the first call."""
+"""Models that hold in a buffer what they made for the size of the last input, as timm's ConViT does.
+
+Another shape after the first call.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,9 @@ def test_a_buffer_that_is_cut_must_have_its_shape():
     norm = model.body[1]
     assert isinstance(norm, nn.BatchNorm2d)
     norm.running_mean = torch.zeros(15)
-    with pytest.raises(trainonce.PlanError, match=r"body\.1\.running_mean of shape \(16,\), this one has \(15,\)"):
+    with pytest.raises(
+        trainonce.PlanError, match=r"body\.1\.running_mean of shape \(16,\), this one has \(15,\)"
+    ):
         trainonce.cut(model, plan)
 
 
@@ -101,12 +106,21 @@ def test_scripted_parts_are_cut_and_averaged():
 
 
 @pytest.mark.parametrize("starts_empty", [False, True])
-def test_a_whole_run_shrinks_goes_on_and_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts_empty: bool):
+def test_a_whole_run_shrinks_goes_on_and_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts_empty: bool
+):
     monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
     settings = make_settings(model_ema=True, model_ema_decay=0.9)
 
     def run(at: set[int], out: Path | None = None):
-        return fit(weighted(starts_empty=starts_empty), make_data(), settings=settings, loss=Counter(at, interrupt), out=out, resume=True)
+        return fit(
+            weighted(starts_empty=starts_empty),
+            make_data(),
+            settings=settings,
+            loss=Counter(at, interrupt),
+            out=out,
+            resume=True,
+        )
 
     whole = run(set())
     assert whole.report["after"]["macs"] <= 0.5 * whole.report["before"]["macs"]
@@ -115,4 +129,6 @@ def test_a_whole_run_shrinks_goes_on_and_loads(tmp_path: Path, monkeypatch: pyte
         run({16}, tmp_path / "run")
     result = run(set(), tmp_path / "run")
     assert same_weights(result.model, whole.model)
-    assert same_weights(trainonce.load(tmp_path / "run" / "small", into=weighted(starts_empty=starts_empty)), whole.model)
+    assert same_weights(
+        trainonce.load(tmp_path / "run" / "small", into=weighted(starts_empty=starts_empty)), whole.model
+    )

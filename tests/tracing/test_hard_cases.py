@@ -12,7 +12,15 @@ from torch.utils import _pytree as pytree
 
 import trainonce
 from graphs import GRAPHS, graph
-from graphs.subjects import another_input, call, count_parameters, fresh, inspected, output_tensors, relative_difference
+from graphs.subjects import (
+    another_input,
+    call,
+    count_parameters,
+    fresh,
+    inspected,
+    output_tensors,
+    relative_difference,
+)
 from trainonce.structure.channels import Role
 
 TOLERANCE = 1e-9
@@ -64,7 +72,10 @@ def small_model(name: str, plan: trainonce.Plan) -> nn.Module:
 
 
 def train_once(model: nn.Module, example: object) -> tuple[list[torch.Size], set[str]]:
-    """One step in train mode; gives the outputs' shapes and the names of the parameters that got a gradient."""
+    """One step in train mode.
+
+    Gives the outputs' shapes and the names of the parameters that got a gradient.
+    """
     model.train()
     leaves = [x for x in pytree.tree_leaves(call(model, example)) if isinstance(x, Tensor)]
     loss = sum(x.square().mean() for x in leaves if x.is_floating_point())
@@ -147,8 +158,16 @@ def test_silenced_model_still_depends_on_what_is_kept(name: str):
     plan = trainonce.Plan.random(partition, keep=0.5)
     before = silenced_output(name, plan, example)
     after = silenced_output(name, plan, another_input(example, seed=3))
-    has_float_input = any(isinstance(x, Tensor) and x.is_floating_point() for x in pytree.tree_leaves(example))
-    if has_float_input and relative_difference(output_tensors(model, example), output_tensors(model, another_input(example, seed=3))) > 0:
+    has_float_input = any(
+        isinstance(x, Tensor) and x.is_floating_point() for x in pytree.tree_leaves(example)
+    )
+    if (
+        has_float_input
+        and relative_difference(
+            output_tensors(model, example), output_tensors(model, another_input(example, seed=3))
+        )
+        > 0
+    ):
         assert relative_difference(before, after) > 0
 
 
@@ -171,4 +190,7 @@ def test_branches_of_training_are_cut_right():
     trainonce.silence(silenced, plan)
     small = small_model(name, plan)
     assert small.aux[1].in_channels < silenced.aux[1].in_channels
-    assert relative_difference(output_tensors(silenced.train(), example), output_tensors(small.train(), example)) <= TOLERANCE
+    assert (
+        relative_difference(output_tensors(silenced.train(), example), output_tensors(small.train(), example))
+        <= TOLERANCE
+    )

@@ -1,4 +1,7 @@
-"""Laws of memory layouts: channels last, the fast layout of convolutions, changes nothing of what is found and cut."""
+"""Laws of memory layouts.
+
+Channels last, the fast layout of convolutions, changes nothing of what is found and cut.
+"""
 
 import pytest
 import torch
@@ -12,7 +15,9 @@ class SqueezeExcite(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, 12, 3, bias=False), nn.BatchNorm2d(12), nn.ReLU())
-        self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(12, 4, 1), nn.ReLU(), nn.Conv2d(4, 12, 1), nn.Sigmoid())
+        self.gate = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.Conv2d(12, 4, 1), nn.ReLU(), nn.Conv2d(4, 12, 1), nn.Sigmoid()
+        )
         self.pool = nn.AdaptiveAvgPool2d((1, 1))
         self.head = nn.Linear(12, 5)
 
@@ -36,14 +41,25 @@ class Transposing(nn.Module):
 
 @pytest.mark.parametrize("batch_size", [1, 3])
 @pytest.mark.parametrize(
-    "build", [SqueezeExcite, lambda: thin_resnet(8, 10), lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.AdaptiveMaxPool2d(1))]
+    "build",
+    [
+        SqueezeExcite,
+        lambda: thin_resnet(8, 10),
+        lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.AdaptiveMaxPool2d(1)),
+    ],
 )
 def test_channels_last_finds_and_cuts_the_same(build, batch_size: int):
     model, images = build().double().eval(), torch.randn(batch_size, 3, 16, 16, dtype=torch.double)
     plain = trainonce.inspect(model, images)
-    model, images = model.to(memory_format=torch.channels_last), images.contiguous(memory_format=torch.channels_last)
+    model, images = (
+        model.to(memory_format=torch.channels_last),
+        images.contiguous(memory_format=torch.channels_last),
+    )
     partition = trainonce.inspect(model, images)
-    described = [[(group.name, group.num_channels, group.kept_because) for group in found.groups] for found in (plain, partition)]
+    described = [
+        [(group.name, group.num_channels, group.kept_because) for group in found.groups]
+        for found in (plain, partition)
+    ]
     assert described[0] == described[1]
     if any(group.kept_because is None for group in partition.groups):
         plan = trainonce.Plan.random(partition, keep=0.5, seed=0)
@@ -56,4 +72,6 @@ def test_channels_last_finds_and_cuts_the_same(build, batch_size: int):
 def test_strides_that_exchange_axes_are_kept():
     model = Transposing().double().eval()
     partition = trainonce.inspect(model, torch.randn(4, 6, dtype=torch.double))
-    assert "as_strided_" in str(next(group.kept_because for group in partition.groups if group.name == "first"))
+    assert "as_strided_" in str(
+        next(group.kept_because for group in partition.groups if group.name == "first")
+    )

@@ -129,7 +129,11 @@ def test_whatever_it_asks_the_cut_is_exact_and_the_state_is_untouched(kind: type
 def test_a_second_run_recalls_the_labels_of_the_first() -> None:
     model, recording = Plain().eval(), Recording()
     record(model, example(), recording, counts_cost=True, with_values=False)
-    num_labels, num_ties, num_answers = recording.book.num_labels, recording.book.num_ties, len(recording.answers)
+    num_labels, num_ties, num_answers = (
+        recording.book.num_labels,
+        recording.book.num_ties,
+        len(recording.answers),
+    )
     record(model, example(), recording, counts_cost=False, with_values=False)
     assert (recording.book.num_labels, recording.book.num_ties) == (num_labels, num_ties)
     assert len(recording.answers) == num_answers > 0

@@ -1,4 +1,7 @@
-"""Uses of a channel that are easy to overlook: in training only, outside torch, in unusual outputs, by index."""
+"""Uses of a channel that are easy to overlook.
+
+In training only, outside torch, in unusual outputs, by index.
+"""
 
 from dataclasses import dataclass
 
@@ -71,7 +74,16 @@ class DividedByCount(TwoLayers):
 
 
 @pytest.mark.parametrize(
-    "build", [NoiseInTraining, FeaturesInTraining, ThroughLists, ThroughNumpy, NamedOutput, ParityOfWidth, DividedByCount]
+    "build",
+    [
+        NoiseInTraining,
+        FeaturesInTraining,
+        ThroughLists,
+        ThroughNumpy,
+        NamedOutput,
+        ParityOfWidth,
+        DividedByCount,
+    ],
 )
 def test_a_channel_with_such_a_use_is_kept(build: type[nn.Module]):
     groups = {group.name: group for group in trainonce.inspect(build(), torch.randn(2, 3, 8, 8)).groups}

@@ -1,4 +1,7 @@
-"""What `inspect` and `cut` leave as they found it: the example, counters, hooks, and the possibility to train."""
+"""What `inspect` and `cut` leave as they found it.
+
+The example, counters, hooks, and the possibility to train.
+"""
 
 import pytest
 import torch
@@ -63,7 +66,10 @@ def test_a_model_cut_in_inference_mode_can_be_trained():
     with torch.inference_mode():
         trainonce.cut(model, plan)
     model(example).sum().backward()
-    assert all(parameter.grad is not None and parameter.grad.shape == parameter.shape for parameter in model.parameters())
+    assert all(
+        parameter.grad is not None and parameter.grad.shape == parameter.shape
+        for parameter in model.parameters()
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,7 +82,9 @@ def test_a_model_cut_in_inference_mode_can_be_trained():
         lambda model, plan, partition: trainonce.inspect(model, torch.randn(2, 6), keep=[0]),
         lambda model, plan, partition: trainonce.Plan.random(partition, keep="half"),
         lambda model, plan, partition: trainonce.Plan.from_masks(partition, {"0": [1] * 16}),
-        lambda model, plan, partition: trainonce.Plan.from_masks(partition, {"0": torch.full((16,), torch.nan)}),
+        lambda model, plan, partition: trainonce.Plan.from_masks(
+            partition, {"0": torch.full((16,), torch.nan)}
+        ),
     ],
 )
 def test_misuse_is_told_in_one_line(misuse):

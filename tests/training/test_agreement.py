@@ -1,4 +1,7 @@
-"""Cut and uncut are compared in the unit that the model decides in: samples, pixels or tokens, and in words that say so."""
+"""Cut and uncut are compared in the unit that the model decides in.
+
+Samples, pixels or tokens, and in words that say so.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,13 @@ def compared(one: Any, other: Any, targets: Tensor, inputs: Tensor | None = None
 
 def test_segmentation_counts_pixels():
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 3, 1))
+    net = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 3, 1),
+    )
     images = torch.randn(32, 3, 8, 8)
     data = images, images.argmax(dim=1)
     result = fit(net, (data, data), settings=make_settings(keep_flops=0.6, lr=0.01), quiet=True)
@@ -56,9 +65,15 @@ def test_segmentation_counts_pixels():
 @pytest.mark.parametrize(
     ("agreement", "words"),
     [
-        ({"num_same": 30, "num_samples": 32, "num_compared": 32, "unit": "samples"}, "same class on 30 of 32 validation samples"),
+        (
+            {"num_same": 30, "num_samples": 32, "num_compared": 32, "unit": "samples"},
+            "same class on 30 of 32 validation samples",
+        ),
         ({"num_same": 30, "num_samples": 32}, "same class on 30 of 32 validation samples"),
-        ({"num_same": None, "num_samples": 32, "num_compared": None, "unit": ""}, "outputs compared on 32 validation samples"),
+        (
+            {"num_same": None, "num_samples": 32, "num_compared": None, "unit": ""},
+            "outputs compared on 32 validation samples",
+        ),
     ],
 )
 def test_the_words_say_what_was_counted(agreement: dict[str, Any], words: str):
@@ -82,14 +97,20 @@ def test_the_words_say_what_was_counted(agreement: dict[str, Any], words: str):
         ((), torch.zeros(4, dtype=torch.long), None),
     ],
 )
-def test_classes_are_found_where_the_targets_are_class_numbers(scores: tuple[int, ...], targets: Any, axis: int | None):
+def test_classes_are_found_where_the_targets_are_class_numbers(
+    scores: tuple[int, ...], targets: Any, axis: int | None
+):
     assert class_axis(torch.zeros(scores), targets) == axis
     assert class_axis(None, targets) is None
 
 
 def test_every_tensor_of_an_output_counts_relative_to_its_own_size():
     targets = torch.zeros(10, dtype=torch.long)
-    found = compared(lambda x: {"large": 1e6 * x, "small": 1e-6 * x}, lambda x: {"large": 1e6 * x, "small": 1.25e-6 * x}, targets)
+    found = compared(
+        lambda x: {"large": 1e6 * x, "small": 1e-6 * x},
+        lambda x: {"large": 1e6 * x, "small": 1.25e-6 * x},
+        targets,
+    )
     assert found.largest_difference == pytest.approx(0.2)
     assert found.num_same is None
     assert found.num_samples == 10
@@ -101,14 +122,18 @@ def test_another_class_is_counted_and_other_shapes_never_agree():
     assert turned.num_same == 0
     assert turned.num_compared == turned.num_samples == 10
     assert compared(lambda x: [x, x], lambda x: [x], labels).largest_difference == float("inf")
-    assert compared(lambda x: {"boxes": x[:, :2]}, lambda x: {"boxes": x}, labels).largest_difference == float("inf")
+    assert compared(
+        lambda x: {"boxes": x[:, :2]}, lambda x: {"boxes": x}, labels
+    ).largest_difference == float("inf")
 
 
 def test_numbers_that_are_no_floats_are_compared_too():
     labels = torch.arange(10) % 5
     kinds = lambda x: (x > 0, (10 * x).long(), x.half(), torch.complex(x, x))  # noqa: E731
     assert compared(kinds, kinds, labels).largest_difference == 0
-    assert compared(lambda x: {"mask": x > 0}, lambda x: {"mask": x <= 0}, labels).largest_difference == float("inf")
+    assert compared(
+        lambda x: {"mask": x > 0}, lambda x: {"mask": x <= 0}, labels
+    ).largest_difference == float("inf")
 
 
 def test_an_output_without_any_tensor_can_not_be_compared():

@@ -41,17 +41,29 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "all frozen": ({"model": frozen()}, "are frozen"),
     "a loss by name": ({"loss": "mse"}, r"loss must be a function .*got 'mse'"),
     "a loss class": ({"loss": nn.MSELoss}, r"loss is the class MSELoss\. Pass an instance, MSELoss\(\)"),
-    "a loss per sample": ({"loss": nn.CrossEntropyLoss(reduction="none")}, r"loss must give one number, .*got shape \(16,\)"),
+    "a loss per sample": (
+        {"loss": nn.CrossEntropyLoss(reduction="none")},
+        r"loss must give one number, .*got shape \(16,\)",
+    ),
     "a loss as a number": ({"loss": lambda output, targets: 3.0}, "loss must give one number, .*got float"),
     "an optimizer by name": ({"optimizer": "adamw"}, r"optimizer is a text\. Pass Settings\(opt='adamw'\)"),
-    "an optimizer as number": ({"optimizer": 3}, r"optimizer is a int\. Pass a function: optimizer=lambda p:"),
+    "an optimizer as number": (
+        {"optimizer": 3},
+        r"optimizer is a int\. Pass a function: optimizer=lambda p:",
+    ),
     "no optimizer back": ({"optimizer": lambda parameters: None}, "must return a torch.optim.Optimizer"),
     "settings as dict": ({"settings": {"lr": 0.1}}, r"settings is a dict\. Write Settings\(\*\*settings\)"),
     "out as number": ({"out": 3}, "out must be a folder's path, got 3"),
     "policy as text": ({"policy": "taylor"}, r"policy is a text\. Pass Settings\(policy='taylor'\)"),
-    "policy as class": ({"policy": policies.Taylor}, r"policy is the class Taylor\. Pass an instance: Taylor\(\)"),
+    "policy as class": (
+        {"policy": policies.Taylor},
+        r"policy is the class Taylor\. Pass an instance: Taylor\(\)",
+    ),
     "policy as number": ({"policy": 3}, "policy must be a trainonce.policies.Policy"),
-    "policy of no name": ({"settings": make_settings(policy="tailor")}, r"no policy 'tailor'\. Did you mean taylor\?"),
+    "policy of no name": (
+        {"settings": make_settings(policy="tailor")},
+        r"no policy 'tailor'\. Did you mean taylor\?",
+    ),
     "view as text": ({"view": "none"}, "view must have show, say and close"),
     "loud and quiet": ({"view": outcome, "quiet": True}, "view must have|contradict"),
 }
@@ -61,8 +73,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_can_not_work_is_refused_in_one_line(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     changes, words = WRONG[kind]
-    settings = make_settings(keep_flops=None) if {"keep_flops", "keep_params"} & changes.keys() else make_settings()
-    arguments = {"model": make_net(), "data": (TRAIN, VALIDATION), "settings": settings, "out": tmp_path / "run"}
+    settings = (
+        make_settings(keep_flops=None) if {"keep_flops", "keep_params"} & changes.keys() else make_settings()
+    )
+    arguments = {
+        "model": make_net(),
+        "data": (TRAIN, VALIDATION),
+        "settings": settings,
+        "out": tmp_path / "run",
+    }
     arguments |= changes
     with pytest.raises(SettingError, match=words) as caught:
         fit(arguments.pop("model"), arguments.pop("data"), **arguments)

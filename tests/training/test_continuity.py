@@ -1,4 +1,7 @@
-"""A run that could not be saved or could not begin is refused at once and leaves nothing behind; what differs when it goes on is said."""
+"""A run that could not be saved or could not begin is refused at once and leaves nothing behind.
+
+What differs when it goes on is said.
+"""
 
 from __future__ import annotations
 
@@ -58,17 +61,32 @@ class Hoarder(Net):
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-def test_an_optimizer_that_can_not_be_saved_is_refused_at_once_and_leaves_nothing(is_late: bool, tmp_path: Path):
+def test_an_optimizer_that_can_not_be_saved_is_refused_at_once_and_leaves_nothing(
+    is_late: bool, tmp_path: Path
+):
     loss = Counter(set(), interrupt)
     make = lambda parameters: Secretive(parameters, is_late=is_late)  # noqa: E731
-    with pytest.raises(SettingError, match=r"this run could not be saved: optimizer/.*memory is a object, which can't be saved") as caught:
-        fit(make_net(), make_data(), settings=make_settings(), optimizer=make, loss=loss, out=tmp_path / "run", quiet=True)
+    with pytest.raises(
+        SettingError,
+        match=r"this run could not be saved: optimizer/.*memory is a object, which can't be saved",
+    ) as caught:
+        fit(
+            make_net(),
+            make_data(),
+            settings=make_settings(),
+            optimizer=make,
+            loss=loss,
+            out=tmp_path / "run",
+            quiet=True,
+        )
     assert "\n" not in str(caught.value)
     assert loss.calls == int(is_late)
     assert left_in(tmp_path / "run") == []
     # Without a folder there is nothing to save.
     assert fit(make_net(), make_data(), settings=make_settings(epochs=2), optimizer=make, quiet=True).report
-    assert fit(make_net(), make_data(), settings=make_settings(epochs=2), out=tmp_path / "run", quiet=True).report
+    assert fit(
+        make_net(), make_data(), settings=make_settings(epochs=2), out=tmp_path / "run", quiet=True
+    ).report
 
 
 @pytest.mark.parametrize("kind", ["policy", "model"])
@@ -76,8 +94,18 @@ def test_a_policy_or_model_that_can_not_be_saved_is_refused_before_training(kind
     torch.manual_seed(0)
     model, policy = (Net(), Forgetful()) if kind == "policy" else (Hoarder(), None)
     loss = Counter(set(), interrupt)
-    with pytest.raises(ValueError, match="can't be saved" if kind == "policy" else "get_extra_state") as caught:
-        fit(model, make_data(), settings=make_settings(), policy=policy, loss=loss, out=tmp_path / "run", quiet=True)
+    with pytest.raises(
+        ValueError, match="can't be saved" if kind == "policy" else "get_extra_state"
+    ) as caught:
+        fit(
+            model,
+            make_data(),
+            settings=make_settings(),
+            policy=policy,
+            loss=loss,
+            out=tmp_path / "run",
+            quiet=True,
+        )
     assert "\n" not in str(caught.value)
     assert loss.calls == 0
     assert left_in(tmp_path / "run") == []
@@ -92,17 +120,35 @@ def test_a_run_that_could_not_begin_leaves_its_folder_free(kind: str, tmp_path: 
     changes = {"keep_flops": 0.0001} if kind == "budget" else {}
     loss = Counter({1}, fail) if kind == "first step" else None
     with pytest.raises((trainonce.BudgetError, RuntimeError)):
-        fit(make_net(), make_data(), settings=make_settings(**changes), loss=loss, out=tmp_path / "run", quiet=True)
+        fit(
+            make_net(),
+            make_data(),
+            settings=make_settings(**changes),
+            loss=loss,
+            out=tmp_path / "run",
+            quiet=True,
+        )
     assert left_in(tmp_path / "run") == []
-    assert fit(make_net(), make_data(), settings=make_settings(epochs=2), out=tmp_path / "run", quiet=True).report
+    assert fit(
+        make_net(), make_data(), settings=make_settings(epochs=2), out=tmp_path / "run", quiet=True
+    ).report
 
 
 def test_a_run_that_fails_later_keeps_what_it_has(tmp_path: Path):
     with pytest.raises(RuntimeError, match="own"):
-        fit(make_net(), make_data(), settings=make_settings(), loss=Counter({8}, fail), out=tmp_path / "run", quiet=True)
+        fit(
+            make_net(),
+            make_data(),
+            settings=make_settings(),
+            loss=Counter({8}, fail),
+            out=tmp_path / "run",
+            quiet=True,
+        )
     assert {"config.yaml", "checkpoints", "log.txt"} <= set(left_in(tmp_path / "run"))
     whole = fit(make_net(), make_data(), settings=make_settings(), quiet=True)
-    result = fit(make_net(), make_data(), settings=make_settings(), out=tmp_path / "run", resume=True, quiet=True)
+    result = fit(
+        make_net(), make_data(), settings=make_settings(), out=tmp_path / "run", resume=True, quiet=True
+    )
     assert same_weights(result.model, whole.model)
 
 
@@ -120,10 +166,16 @@ def test_a_signal_while_a_run_is_set_up_stops_it_in_order(
     with monkeypatch.context() as patch:
         patch.setattr(fitting, place, signalled)
         with pytest.raises(RunInterruptedError, match="stopped at step 1 of 24"):
-            fit(make_net(), make_data(), settings=make_settings(), loss=loss, out=tmp_path / "run", quiet=True)
+            fit(
+                make_net(), make_data(), settings=make_settings(), loss=loss, out=tmp_path / "run", quiet=True
+            )
     assert loss.calls == 1
-    result = fit(make_net(), make_data(), settings=make_settings(), out=tmp_path / "run", resume=True, quiet=True)
-    assert same_weights(result.model, fit(make_net(), make_data(), settings=make_settings(), quiet=True).model)
+    result = fit(
+        make_net(), make_data(), settings=make_settings(), out=tmp_path / "run", resume=True, quiet=True
+    )
+    assert same_weights(
+        result.model, fit(make_net(), make_data(), settings=make_settings(), quiet=True).model
+    )
 
 
 def test_the_environment_names_what_results_depend_on(tmp_path: Path):
@@ -141,12 +193,27 @@ def test_the_environment_names_what_results_depend_on(tmp_path: Path):
 def test_another_environment_is_said_when_a_run_goes_on(is_damaged: bool, tmp_path: Path):
     settings, file = make_settings(), tmp_path / "run" / "env.json"
     with pytest.raises(RunInterruptedError):
-        fit(make_net(), make_data(), settings=settings, loss=Counter({5}, interrupt), out=tmp_path / "run", quiet=True)
+        fit(
+            make_net(),
+            make_data(),
+            settings=settings,
+            loss=Counter({5}, interrupt),
+            out=tmp_path / "run",
+            quiet=True,
+        )
     before = json.loads(file.read_text(encoding="utf-8")) | {"threads": 64, "torch": "1.0.0"}
     file.write_text("{" if is_damaged else json.dumps(before), encoding="utf-8")
     view = Listener()
     with pytest.raises(RunInterruptedError):
-        fit(make_net(), make_data(), settings=settings, loss=Counter({5}, interrupt), out=tmp_path / "run", resume=True, view=view)
+        fit(
+            make_net(),
+            make_data(),
+            settings=settings,
+            loss=Counter({5}, interrupt),
+            out=tmp_path / "run",
+            resume=True,
+            view=view,
+        )
     said = [line for line in view.lines if "when the run began" in line]
     if is_damaged:
         assert said == []
@@ -159,7 +226,14 @@ def test_another_environment_is_said_when_a_run_goes_on(is_damaged: bool, tmp_pa
 def test_the_same_environment_is_not_worth_a_word(tmp_path: Path):
     view = Listener()
     with pytest.raises(RunInterruptedError):
-        fit(make_net(), make_data(), settings=make_settings(), loss=Counter({5}, interrupt), out=tmp_path / "run", quiet=True)
+        fit(
+            make_net(),
+            make_data(),
+            settings=make_settings(),
+            loss=Counter({5}, interrupt),
+            out=tmp_path / "run",
+            quiet=True,
+        )
     fit(make_net(), make_data(), settings=make_settings(), out=tmp_path / "run", resume=True, view=view)
     assert not [line for line in view.lines if "when the run began" in line]
 

@@ -92,12 +92,16 @@ def test_fit_refuses_an_edited_setting(tmp_path: Path, name: str):
     edit(tmp_path / "run", **{name: EDITS[name]})
     changes = {} if name == "unheard_of" else {name: EDITS[name]}
     for settings in (make_settings(), make_settings(**changes)):
-        with pytest.raises(SettingError, match=f"^{name} is .*config.yaml, and the run was started with [^\n]*$"):
+        with pytest.raises(
+            SettingError, match=f"^{name} is .*config.yaml, and the run was started with [^\n]*$"
+        ):
             fit(make_net(), make_data(), settings=settings, out=tmp_path / "run", resume=True)
 
 
 def test_an_untouched_run_goes_on_and_so_does_one_that_is_written_otherwise(tmp_path: Path):
-    for number, rewrite in enumerate((lambda file: None, lambda file: file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()))))):
+    for number, rewrite in enumerate(
+        (lambda file: None, lambda file: file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()))))
+    ):
         out = tmp_path / str(number)
         with pytest.raises(RunInterruptedError):
             fit(make_net(), make_data(), settings=make_settings(), loss=Counter({2}, interrupt), out=out)

@@ -39,8 +39,13 @@ def test_the_first_lines_say_what_is_trained_on_what(tmp_path: Path):
     result = fit(make_net(), make_data(), settings=make_settings(), out=tmp_path / "run", view=view)
     data, model, budget, run, few = view.lines[:5]
     assert data == "data: 64 training and 32 validation samples"
-    assert model == f"model: Net, {result.report['before']['macs'] / 1000:.2f} k FLOPs (multiply-adds of one sample), 4.11 k parameters"
-    assert budget == f"budget: 50 % of the FLOPs, at most {0.5 * result.report['before']['macs'] / 1000:.2f} k"
+    assert model == (
+        f"model: Net, {result.report['before']['macs'] / 1000:.2f} k FLOPs (multiply-adds of one "
+        "sample), 4.11 k parameters"
+    )
+    assert (
+        budget == f"budget: 50 % of the FLOPs, at most {0.5 * result.report['before']['macs'] / 1000:.2f} k"
+    )
     threads = torch.get_num_threads()
     assert run.startswith("run: 6 epochs of 4 steps, batch size 16, SGD at learning rate 0.05, on cpu (")
     assert f"({threads} thread" in run
@@ -54,10 +59,19 @@ def test_what_data_says_about_itself_is_said():
     class Described:
         train: object
         validation: object
-        summary: tuple[str, ...] = ("64 images of 4 classes in photos", "split by name: 48 and 16; 64 pixels enlarged to 224")
+        summary: tuple[str, ...] = (
+            "64 images of 4 classes in photos",
+            "split by name: 48 and 16; 64 pixels enlarged to 224",
+        )
 
     view = Listener()
-    fit(make_net(), Described(*make_data()), keep_params=0.8, settings=make_settings(keep_flops=None, epochs=2), view=view)
+    fit(
+        make_net(),
+        Described(*make_data()),
+        keep_params=0.8,
+        settings=make_settings(keep_flops=None, epochs=2),
+        view=view,
+    )
     assert view.lines[:2] == [f"data: {line}" for line in Described.summary]
     assert view.lines[3].startswith("budget: 80 % of the parameters, at most ")
 
@@ -90,13 +104,23 @@ def test_a_budget_is_asked_for(settings: Settings | None, tmp_path: Path):
 
 
 @pytest.mark.parametrize("data", ["digits", "folder"])
-def test_the_command_asks_for_a_budget_before_it_reads_data(data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_command_asks_for_a_budget_before_it_reads_data(
+    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     if data == "folder":
         for name in ("a", "b"):
             (tmp_path / "photos" / name).mkdir(parents=True)
             for number in range(6):
-                Image.new("RGB", (40, 40), (40 * number, 0, 0)).save(tmp_path / "photos" / name / f"{number}.png")
-    words = ["train", "--model", "cifar:resnet20", "--data", "digits" if data == "digits" else f"folder:{tmp_path / 'photos'}"]
+                Image.new("RGB", (40, 40), (40 * number, 0, 0)).save(
+                    tmp_path / "photos" / name / f"{number}.png"
+                )
+    words = [
+        "train",
+        "--model",
+        "cifar:resnet20",
+        "--data",
+        "digits" if data == "digits" else f"folder:{tmp_path / 'photos'}",
+    ]
     assert main([*words, "--out", "run"]) == 2
     err = capsys.readouterr().err
     assert NO_BUDGET in err
@@ -171,11 +195,27 @@ def test_a_policy_can_be_an_object_and_must_come_again(tmp_path: Path):
     named = fit(make_net(), make_data(), settings=make_settings(policy="filter_norm"), quiet=True)
     assert same_weights(whole.model, named.model)
     with pytest.raises(RunInterruptedError):
-        fit(make_net(), make_data(), settings=settings, policy=Mine(), loss=Counter({9}, interrupt), out=tmp_path / "run", quiet=True)
+        fit(
+            make_net(),
+            make_data(),
+            settings=settings,
+            policy=Mine(),
+            loss=Counter({9}, interrupt),
+            out=tmp_path / "run",
+            quiet=True,
+        )
     assert read_config(tmp_path / "run")["policy"] == "Mine"
     with pytest.raises(SettingError, match=r"policy is 'controller', .* started with 'Mine'"):
         fit(make_net(), make_data(), settings=settings, out=tmp_path / "run", resume=True, quiet=True)
-    result = fit(make_net(), make_data(), settings=settings, policy=Mine(), out=tmp_path / "run", resume=True, quiet=True)
+    result = fit(
+        make_net(),
+        make_data(),
+        settings=settings,
+        policy=Mine(),
+        out=tmp_path / "run",
+        resume=True,
+        quiet=True,
+    )
     assert same_weights(result.model, whole.model)
 
 
@@ -197,8 +237,17 @@ def test_titles_are_shown_as_they_are():
 def test_a_run_of_before_the_setting_goes_on(tmp_path: Path):
     settings = make_settings()
     with pytest.raises(RunInterruptedError):
-        fit(make_net(), make_data(), settings=settings, loss=Counter({9}, interrupt), out=tmp_path / "run", quiet=True)
+        fit(
+            make_net(),
+            make_data(),
+            settings=settings,
+            loss=Counter({9}, interrupt),
+            out=tmp_path / "run",
+            quiet=True,
+        )
     config = tmp_path / "run" / "config.yaml"
     lines = config.read_text(encoding="utf-8").splitlines(keepends=True)
     config.write_text("".join(line for line in lines if not line.startswith("policy:")), encoding="utf-8")
-    assert trainonce.fit(make_net(), make_data(), settings=settings, out=tmp_path / "run", resume=True, quiet=True).report
+    assert trainonce.fit(
+        make_net(), make_data(), settings=settings, out=tmp_path / "run", resume=True, quiet=True
+    ).report

@@ -1,4 +1,7 @@
-"""Laws of whole runs: the budget is kept, going on gives the same bits, what is not finite changes nothing, one run per folder."""
+"""Laws of whole runs.
+
+The budget is kept, going on gives the same bits, what is not finite changes nothing, one run per folder.
+"""
 
 import copy
 import csv
@@ -50,7 +53,16 @@ def test_the_small_model_keeps_the_budget_and_says_the_same(tmp_path: Path):
 def test_a_run_leaves_its_folder_in_order(tmp_path: Path):
     result = run_whole(tmp_path / "run")
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert names >= {"config.yaml", "metrics.jsonl", "summary.csv", "log.txt", "env.json", "checkpoints", "small", "report.json"}
+    assert names >= {
+        "config.yaml",
+        "metrics.jsonl",
+        "summary.csv",
+        "log.txt",
+        "env.json",
+        "checkpoints",
+        "small",
+        "report.json",
+    }
     records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert records == list(result.history)
     assert [record["epoch"] for record in records] == [1, 2, 3, 4, 5, 6]
@@ -68,7 +80,11 @@ def test_a_run_leaves_its_folder_in_order(tmp_path: Path):
 def test_the_same_seed_gives_the_same_bits_and_another_does_not():
     first, second, other = run_whole(), run_whole(), run_whole(seed=1)
     assert same_weights(first.model, second.model)
-    assert not same_weights(first.model, other.model) if weights(first.model).keys() == weights(other.model).keys() else True
+    assert (
+        not same_weights(first.model, other.model)
+        if weights(first.model).keys() == weights(other.model).keys()
+        else True
+    )
 
 
 def test_the_caller_keeps_the_random_state():
@@ -95,24 +111,44 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path: Path, steps: set[
     done, calls = 0, sorted(steps)
     result = None
     while result is None:
-        # The controller's own losses count as calls, too; what matters is that it stops somewhere about there.
+        # The controller's own losses count as calls, too; what matters is that it stops somewhere about
+        # there.
         loss = Counter({calls.pop(0) - done} if calls else set(), interrupt)
         try:
-            result = fit(make_net(), make_data(), settings=settings, loss=loss, out=tmp_path / "run", resume=True)
+            result = fit(
+                make_net(), make_data(), settings=settings, loss=loss, out=tmp_path / "run", resume=True
+            )
         except RunInterruptedError:
             done += loss.calls
     assert same_weights(whole.model, result.model)
-    timeless = [{name: value for name, value in record.items() if name != "seconds"} for record in result.history]
-    assert timeless == [{name: value for name, value in record.items() if name != "seconds"} for record in whole.history]
+    timeless = [
+        {name: value for name, value in record.items() if name != "seconds"} for record in result.history
+    ]
+    assert timeless == [
+        {name: value for name, value in record.items() if name != "seconds"} for record in whole.history
+    ]
 
 
 def test_a_damaged_checkpoint_costs_nothing_but_time(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     whole = run_whole()
     with pytest.raises(RunInterruptedError):
-        fit(make_net(), make_data(), settings=make_settings(), loss=Counter({22}, interrupt), out=tmp_path / "run")
+        fit(
+            make_net(),
+            make_data(),
+            settings=make_settings(),
+            loss=Counter({22}, interrupt),
+            out=tmp_path / "run",
+        )
     found = find_newest(tmp_path / "run" / "checkpoints")
     (found.path / "state.safetensors").write_bytes(b"")
-    result = fit(make_net(), make_data(), settings=make_settings(), loss=nn.functional.cross_entropy, out=tmp_path / "run", resume=True)
+    result = fit(
+        make_net(),
+        make_data(),
+        settings=make_settings(),
+        loss=nn.functional.cross_entropy,
+        out=tmp_path / "run",
+        resume=True,
+    )
     assert sum("refused" in record.getMessage() for record in caplog.records) == 1
     assert same_weights(whole.model, result.model)
 
@@ -127,12 +163,20 @@ def test_a_second_run_into_one_folder_is_refused(tmp_path: Path):
 
 def test_a_run_that_was_left_is_recognised(tmp_path: Path):
     with pytest.raises(RunInterruptedError, match="resume=True"):
-        fit(make_net(), make_data(), settings=make_settings(), loss=Counter({2}, interrupt), out=tmp_path / "run")
+        fit(
+            make_net(),
+            make_data(),
+            settings=make_settings(),
+            loss=Counter({2}, interrupt),
+            out=tmp_path / "run",
+        )
     with pytest.raises(SettingError, match="resume=True"):
         run_whole(tmp_path / "run")
     with pytest.raises(SettingError, match=r"lr is 0\.01, .* started with 0\.05"):
         fit(make_net(), make_data(), settings=make_settings(lr=0.01), out=tmp_path / "run", resume=True)
-    assert fit(make_net(), make_data(), settings=make_settings(save_epochs=3), out=tmp_path / "run", resume=True).report
+    assert fit(
+        make_net(), make_data(), settings=make_settings(save_epochs=3), out=tmp_path / "run", resume=True
+    ).report
 
 
 def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path):
@@ -158,7 +202,13 @@ def test_what_is_not_finite_changes_nothing():
         def close(self) -> None: ...
 
     net = make_net()
-    result = fit(net, make_data(), settings=make_settings(keep_flops=1, epochs=2), loss=Counter({3}, spoil), view=Watch())
+    result = fit(
+        net,
+        make_data(),
+        settings=make_settings(keep_flops=1, epochs=2),
+        loss=Counter({3}, spoil),
+        view=Watch(),
+    )
     assert result.report["num_skipped"] == 1
     assert all(torch.isfinite(tensor).all() for tensor in net.state_dict().values())
     before, after = seen
@@ -167,12 +217,22 @@ def test_what_is_not_finite_changes_nothing():
 
 
 @pytest.mark.parametrize(
-    "spoil", [lambda value: value * float("nan"), lambda value: value + float("inf"), lambda value: value * 1e38 * 1e38]
+    "spoil",
+    [
+        lambda value: value * float("nan"),
+        lambda value: value + float("inf"),
+        lambda value: value * 1e38 * 1e38,
+    ],
 )
 def test_a_run_that_stays_infinite_stops_and_names_the_step(spoil):
     net = make_net()
     with pytest.raises(DivergedError, match="3 steps in a row, the last being step 5"):
-        fit(net, make_data(), settings=make_settings(keep_flops=1, max_bad_steps=3), loss=Counter(set(range(4, 99)), spoil))
+        fit(
+            net,
+            make_data(),
+            settings=make_settings(keep_flops=1, max_bad_steps=3),
+            loss=Counter(set(range(4, 99)), spoil),
+        )
     assert all(torch.isfinite(tensor).all() for tensor in net.state_dict().values())
 
 
@@ -192,7 +252,10 @@ def test_pieces_of_a_batch_give_the_gradient_of_the_batch():
 
     (images, labels), validation = make_data()
     data = ((images.double(), labels), (validation[0].double(), validation[1]))
-    whole, pieces = (fit(plain(), data, settings=make_settings(keep_flops=1, epochs=2, accumulate=count)).model for count in (1, 3))
+    whole, pieces = (
+        fit(plain(), data, settings=make_settings(keep_flops=1, epochs=2, accumulate=count)).model
+        for count in (1, 3)
+    )
     for one, other in zip(whole.parameters(), pieces.parameters(), strict=True):
         assert torch.allclose(one, other, atol=1e-12)
 
@@ -208,15 +271,21 @@ class Doubled(Dataset):
         return self.pair[0][index], self.pair[1][index]
 
 
-@pytest.mark.parametrize("wrap", [lambda pair: TensorDataset(*pair), Doubled, lambda pair: DataLoader(Doubled(pair), batch_size=3)])
+@pytest.mark.parametrize(
+    "wrap", [lambda pair: TensorDataset(*pair), Doubled, lambda pair: DataLoader(Doubled(pair), batch_size=3)]
+)
 def test_data_may_come_in_any_form(wrap):
     train, validation = make_data()
     settings = make_settings(epochs=2, keep_flops=1)
     plain = fit(make_net(), (train, validation), settings=settings)
-    assert same_weights(fit(make_net(), (wrap(train), wrap(validation)), settings=settings).model, plain.model)
+    assert same_weights(
+        fit(make_net(), (wrap(train), wrap(validation)), settings=settings).model, plain.model
+    )
 
 
-@pytest.mark.parametrize("data", [None, 3, "digits", (1, 2), (make_data()[0],), ((torch.ones(3), torch.ones(2)), make_data()[1])])
+@pytest.mark.parametrize(
+    "data", [None, 3, "digits", (1, 2), (make_data()[0],), ((torch.ones(3), torch.ones(2)), make_data()[1])]
+)
 def test_data_of_no_use_is_refused(data):
     with pytest.raises(SettingError):
         fit(make_net(), data, settings=make_settings())
@@ -224,7 +293,15 @@ def test_data_of_no_use_is_refused(data):
 
 def test_clipping_averaging_mixing_and_layouts_work_together():
     settings = make_settings(
-        clip_grad=0.5, model_ema=True, model_ema_decay=0.5, mixup=0.2, cutmix=1.0, smoothing=0.1, channels_last=True, opt="adamw", lr=0.01
+        clip_grad=0.5,
+        model_ema=True,
+        model_ema_decay=0.5,
+        mixup=0.2,
+        cutmix=1.0,
+        smoothing=0.1,
+        channels_last=True,
+        opt="adamw",
+        lr=0.01,
     )
     result = fit(make_net(), make_data(), settings=settings)
     assert result.report["after"]["macs"] <= 0.5 * result.report["before"]["macs"]

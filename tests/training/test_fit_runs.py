@@ -1,4 +1,7 @@
-"""Laws of commands on a run that `fit` made: they say what to pass, and build no model that nobody asked for."""
+"""Laws of commands on a run that `fit` made.
+
+They say what to pass, and build no model that nobody asked for.
+"""
 
 import sys
 from pathlib import Path
@@ -43,7 +46,9 @@ def fitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return run
 
 
-def test_fit_writes_no_model_and_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_fit_writes_no_model_and_no_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
     fit(make_net(), make_data(), settings=make_settings(epochs=1, keep_flops=1.0), out=tmp_path / "run")
     capsys.readouterr()
@@ -54,7 +59,10 @@ def test_fit_writes_no_model_and_no_data(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_what_is_missing_is_asked_for(command: str, fitted: Path, capsys: pytest.CaptureFixture[str]):
-    for words, wanted, known in (([], "--model package.module:function and --data NAME", ""), (["--data", "digits"], "--model", "--data")):
+    for words, wanted, known in (
+        ([], "--model package.module:function and --data NAME", ""),
+        (["--data", "digits"], "--model", "--data"),
+    ):
         assert main([command, str(fitted), *words]) == 2
         err = capsys.readouterr().err
         assert f"Pass {wanted}" in err
@@ -64,7 +72,10 @@ def test_what_is_missing_is_asked_for(command: str, fitted: Path, capsys: pytest
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_with_model_and_data_it_works(command: str, fitted: Path):
-    assert main([command, str(fitted), "--model", "fit_helper:build", "--data", "digits", *COMMANDS[command]]) == 0
+    assert (
+        main([command, str(fitted), "--model", "fit_helper:build", "--data", "digits", *COMMANDS[command]])
+        == 0
+    )
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -77,8 +88,25 @@ def test_with_model_and_data_it_works(command: str, fitted: Path):
         ("cifar:mobilenet_v2", "the folder holds a"),
     ],
 )
-def test_another_model_is_told_in_one_line(command: str, model: str, said: str, fitted: Path, capsys: pytest.CaptureFixture[str]):
-    assert main([command, str(fitted), "--model", model, "--data", "digits", "--device", "cpu", *COMMANDS[command]]) == 2
+def test_another_model_is_told_in_one_line(
+    command: str, model: str, said: str, fitted: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert (
+        main(
+            [
+                command,
+                str(fitted),
+                "--model",
+                model,
+                "--data",
+                "digits",
+                "--device",
+                "cpu",
+                *COMMANDS[command],
+            ]
+        )
+        == 2
+    )
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     if not model.startswith("torchvision"):

@@ -64,7 +64,9 @@ def parts(run: Path) -> tuple[Any, dict[str, Any], int]:
 
 def paths_in(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The way to every value of a state."""
-    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list | tuple) else ()
+    items = (
+        node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list | tuple) else ()
+    )
     return [path, *(way for key, item in items for way in paths_in(item, (*path, key)))]
 
 
@@ -73,8 +75,12 @@ def changed(state: Any, path: tuple[Any, ...], change: Callable[[Any], Any]) -> 
     if not path:
         return change(state)
     if isinstance(state, dict):
-        return {key: changed(item, path[1:], change) if key == path[0] else item for key, item in state.items()}
-    return type(state)(changed(item, path[1:], change) if place == path[0] else item for place, item in enumerate(state))
+        return {
+            key: changed(item, path[1:], change) if key == path[0] else item for key, item in state.items()
+        }
+    return type(state)(
+        changed(item, path[1:], change) if place == path[0] else item for place, item in enumerate(state)
+    )
 
 
 def snapshot(trainer: Any) -> Any:
@@ -178,7 +184,9 @@ def test_the_previous_checkpoint_is_used_and_the_run_ends_with_the_same_bits(
     newest = find_newest(out / "checkpoints")
     path, change = FORGERIES[name]
     save_checkpoint(out / "checkpoints", newest.step, changed(newest.state, path, change), keep_last=3)
-    again = partial(fit, make_net(), make_data(), settings=make_settings(**SETTINGS), loss=nn.functional.cross_entropy)
+    again = partial(
+        fit, make_net(), make_data(), settings=make_settings(**SETTINGS), loss=nn.functional.cross_entropy
+    )
     result = again(out=out, resume=True)
     told = [record.getMessage() for record in caplog.records if "was refused" in record.getMessage()]
     assert len(told) == 1
@@ -195,7 +203,9 @@ def copy_tree(source: Path, target: Path) -> None:
 
 def whole_run(known: list[Any] = []) -> Any:  # noqa: B006 - trained once for all
     if not known:
-        known.append(fit(make_net(), make_data(), settings=make_settings(**SETTINGS), loss=nn.functional.cross_entropy))
+        known.append(
+            fit(make_net(), make_data(), settings=make_settings(**SETTINGS), loss=nn.functional.cross_entropy)
+        )
     return known[0]
 
 
@@ -204,7 +214,9 @@ def test_if_none_fits_it_is_said_in_one_line(run: Path, tmp_path: Path):
     copy_tree(run, out)
     for path in (out / "checkpoints").iterdir():
         state = read_checkpoint(path)
-        save_checkpoint(out / "checkpoints", int(path.name[5:]), changed(state, ("loss",), lambda _: None), keep_last=9)
+        save_checkpoint(
+            out / "checkpoints", int(path.name[5:]), changed(state, ("loss",), lambda _: None), keep_last=9
+        )
     with pytest.raises(CheckpointError, match=r"^no checkpoint in .* can be used") as caught:
         fit(make_net(), make_data(), settings=make_settings(**SETTINGS), out=out, resume=True)
     assert str(caught.value).isprintable()
@@ -277,7 +289,9 @@ def test_a_users_own_policy_may_save_what_it_likes():
 
     model = convolutional(6)
     optimizer = OPTIMIZERS["sgd"](model.parameters())
-    pruner = trainonce.attach(model, optimizer, example=torch.randn(2, 1, 8, 8), total_steps=20, keep_flops=0.5, policy=Growing())
+    pruner = trainonce.attach(
+        model, optimizer, example=torch.randn(2, 1, 8, 8), total_steps=20, keep_flops=0.5, policy=Growing()
+    )
     state = pruner.state_dict() | {"policy": {"seen": [0, 1, 2]}}
     pruner.load_state_dict(state)
     assert pruner.state_dict()["policy"] == {"seen": [0, 1, 2]}

@@ -1,4 +1,7 @@
-"""A run comes to its end whatever the model takes and returns: the small model is written first, and nothing after it can lose it."""
+"""A run comes to its end whatever the model takes and returns.
+
+The small model is written first, and nothing after it can lose it.
+"""
 
 from __future__ import annotations
 
@@ -98,8 +101,16 @@ KINDS: dict[str, tuple[type[nn.Module], Any, Any]] = {
     "dict_inputs": (TakesTwo, lambda i: ({"x": X[i], "scale": ONE}, LABELS[i]), None),
     "tuple_inputs": (TakesTwo, lambda i: ((X[i], ONE), LABELS[i]), None),
     "one_axis_out": (Regression, lambda i: (X[i], X[i].sum()), nn.functional.mse_loss),
-    "binary": (Regression, lambda i: (X[i], (LABELS[i] == 1).float()), nn.functional.binary_cross_entropy_with_logits),
-    "binary_numbers": (Regression, lambda i: (X[i], LABELS[i] % 2), lambda o, t: nn.functional.mse_loss(o, t.float())),
+    "binary": (
+        Regression,
+        lambda i: (X[i], (LABELS[i] == 1).float()),
+        nn.functional.binary_cross_entropy_with_logits,
+    ),
+    "binary_numbers": (
+        Regression,
+        lambda i: (X[i], LABELS[i] % 2),
+        lambda o, t: nn.functional.mse_loss(o, t.float()),
+    ),
     "dict_out": (ReturnsDict, lambda i: (X[i], LABELS[i]), dict_loss),
     "list_out": (ReturnsList, lambda i: (X[i], LABELS[i]), list_loss),
     "dict_targets": (Body, lambda i: (X[i], {"values": X[i, :3]}), two_targets_loss),
@@ -111,7 +122,9 @@ def run(kind: str, out: Path | None = None, **options: Any):
     build, sample, loss = KINDS[kind]
     torch.manual_seed(0)
     settings = make_settings(epochs=6, lr=0.01, keep_flops=0.6)
-    return fit(build(), (Rows(sample), Rows(sample)), settings=settings, loss=loss, out=out, quiet=True, **options)
+    return fit(
+        build(), (Rows(sample), Rows(sample)), settings=settings, loss=loss, out=out, quiet=True, **options
+    )
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
@@ -172,14 +185,18 @@ BREAKABLE = {
 
 
 @pytest.mark.parametrize("part", list(BREAKABLE))
-def test_a_part_of_the_report_that_fails_is_told_and_loses_nothing(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_part_of_the_report_that_fails_is_told_and_loses_nothing(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("of all\nthings")
 
     monkeypatch.setattr(*BREAKABLE[part], fail)
     view = Listener()
     result = fit(make_net(), make_data(), settings=make_settings(), out=tmp_path / "run", view=view)
-    assert [line for line in view.lines if part in line] == [f"the report goes without {part} (RuntimeError: of all things)"]
+    assert [line for line in view.lines if part in line] == [
+        f"the report goes without {part} (RuntimeError: of all things)"
+    ]
     assert same_weights(trainonce.load(tmp_path / "run" / "small", into=Net()), result.model)
     assert stage_of(tmp_path / "run") is Stage.FINISHED
     if part != "its page":
@@ -188,7 +205,9 @@ def test_a_part_of_the_report_that_fails_is_told_and_loses_nothing(part: str, tm
         assert "of all things" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_small_model_is_there_before_anything_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_small_model_is_there_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     seen = []
 
     def look(*_: object, **__: object) -> dict[str, Any]:
@@ -202,7 +221,9 @@ def test_the_small_model_is_there_before_anything_is_measured(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("place", ["keep", "make_report", "finish"])
-def test_a_run_that_was_killed_at_its_end_goes_on_without_training(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_run_that_was_killed_at_its_end_goes_on_without_training(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     class Killed(BaseException):
         pass
 
@@ -223,17 +244,24 @@ def test_a_run_that_was_killed_at_its_end_goes_on_without_training(place: str, t
 
     view = Listener()
     monkeypatch.setattr("trainonce.training.loop.trainer.Trainer.run_step", refuse)
-    result = fit(make_net(), make_data(), settings=make_settings(), out=tmp_path / "run", resume=True, view=view)
+    result = fit(
+        make_net(), make_data(), settings=make_settings(), out=tmp_path / "run", resume=True, view=view
+    )
     assert "going on at step 24 of 24" in view.lines
     assert same_weights(result.model, whole.model)
-    assert json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))["agreement"]["num_same"] == 32
+    assert (
+        json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))["agreement"]["num_same"]
+        == 32
+    )
     # What was whole is not written again: a second kill could only harm it.
     after = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run" / "small").glob("*")}
     assert written.items() <= after.items()
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), TypeError("not JSON")])
-def test_a_report_that_can_not_be_written_is_told_and_written_later(error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_report_that_can_not_be_written_is_told_and_written_later(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     real = records.write_file
 
     def full(target: Path, content: str) -> None:

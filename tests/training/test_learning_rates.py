@@ -1,4 +1,7 @@
-"""An optimizer that `fit` is given keeps its own learning rates, each scaled by the schedule; going on gives the same rates."""
+"""An optimizer that `fit` is given keeps its own learning rates, each scaled by the schedule.
+
+Going on gives the same rates.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +44,14 @@ def two_groups(parameters: Any) -> Watched:
 
 def run(make: Any, out: Path | None = None, **options: Any):
     settings = make_settings(**({"epochs": 4, "warmup_epochs": 1.0, "lr": 0.1} | options.pop("changes", {})))
-    return fit(make_net(), make_data(), settings=settings, optimizer=make, out=out, **({"quiet": True} | options))
+    return fit(
+        make_net(), make_data(), settings=settings, optimizer=make, out=out, **({"quiet": True} | options)
+    )
 
 
-@pytest.mark.parametrize("changes", [{}, {"min_lr": 1e-4}, {"sched": "constant"}, {"sched": "step", "decay_epochs": (2.0, 3.0)}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"min_lr": 1e-4}, {"sched": "constant"}, {"sched": "step", "decay_epochs": (2.0, 3.0)}]
+)
 def test_every_group_keeps_its_own_rate_scaled_by_the_schedule(changes: dict[str, Any]):
     made: list[Watched] = []
     result = run(lambda parameters: made.append(two_groups(parameters)) or made[0], changes=changes)
@@ -61,7 +68,10 @@ def test_every_group_keeps_its_own_rate_scaled_by_the_schedule(changes: dict[str
 def test_the_same_rate_from_settings_and_from_an_optimizer_is_the_same_run():
     settings = make_settings(opt="adamw", lr=2e-3, weight_decay=0.01, epochs=4)
     named = fit(make_net(), make_data(), settings=settings, quiet=True)
-    own = run(lambda parameters: torch.optim.AdamW(parameters, lr=2e-3, weight_decay=0.01), changes={"warmup_epochs": 0.0})
+    own = run(
+        lambda parameters: torch.optim.AdamW(parameters, lr=2e-3, weight_decay=0.01),
+        changes={"warmup_epochs": 0.0},
+    )
     assert same_weights(named.model, own.model)
     assert [record["lr"] for record in named.history] == [record["lr"] for record in own.history]
 
@@ -104,7 +114,13 @@ def test_an_optimizer_itself_is_taken_if_it_trains_this_model():
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
     settings = make_settings(epochs=2, keep_flops=1)
     mine = fit(net, make_data(), settings=settings, optimizer=optimizer, quiet=True)
-    made = fit(make_net(), make_data(), settings=settings, optimizer=lambda p: torch.optim.AdamW(p, lr=1e-3), quiet=True)
+    made = fit(
+        make_net(),
+        make_data(),
+        settings=settings,
+        optimizer=lambda p: torch.optim.AdamW(p, lr=1e-3),
+        quiet=True,
+    )
     assert same_weights(mine.model, made.model)
     with pytest.raises(SettingError, match=r"AdamW holds parameters that are not the model's"):
         fit(make_net(), make_data(), settings=settings, optimizer=optimizer, quiet=True)

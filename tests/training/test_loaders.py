@@ -10,7 +10,15 @@ import numpy
 import pytest
 import torch
 from torch.utils import data as torch_data
-from torch.utils.data import DataLoader, Dataset, RandomSampler, Subset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 from support.runs import Counter, Listener, interrupt, make_data, make_net, make_settings, same_weights
 from trainonce.errors import RunInterruptedError, SettingError
@@ -40,7 +48,11 @@ class Numbers(Dataset):
 
 def numbers_of(data: Any, what: str = "training") -> list[int]:
     source = as_source(data, what)
-    return sorted(int(number) for _, targets in source.samples.batches([(torch.arange(len(source.samples)), 0)]) for number in targets)
+    return sorted(
+        int(number)
+        for _, targets in source.samples.batches([(torch.arange(len(source.samples)), 0)])
+        for number in targets
+    )
 
 
 @pytest.mark.parametrize("form", [list, torch.tensor, numpy.array, tuple])
@@ -54,7 +66,10 @@ def test_a_subset_is_that_subset(form: Any, what: str):
 
 def test_two_subsets_of_one_data_set_stay_apart():
     train, validation = SubsetRandomSampler(range(120)), SubsetRandomSampler(range(120, 160))
-    loaders = DataLoader(DATA, batch_size=16, sampler=train), DataLoader(DATA, batch_size=16, sampler=validation)
+    loaders = (
+        DataLoader(DATA, batch_size=16, sampler=train),
+        DataLoader(DATA, batch_size=16, sampler=validation),
+    )
     settings = Settings(keep_flops=0.5, epochs=6, lr=0.05)
     result = fit(make_net(), loaders, settings=settings, quiet=True)
     assert result.report["agreement"]["num_samples"] == 40
@@ -73,13 +88,19 @@ def test_the_order_of_validation_does_not_matter():
 
 def test_weights_are_drawn_by_and_every_step_can_be_asked_for():
     weights = torch.tensor([0.0, 1.0, 3.0, 0.0, 6.0])
-    source = as_source(DataLoader(Subset(Numbers(), range(5)), batch_size=10, sampler=WeightedRandomSampler(weights, 1000)), "training")
+    source = as_source(
+        DataLoader(Subset(Numbers(), range(5)), batch_size=10, sampler=WeightedRandomSampler(weights, 1000)),
+        "training",
+    )
     one, other = (Order(torch.arange(5), 10, 3, source.drawing) for _ in range(2))
     assert one.steps_per_epoch == 100
     forwards = {step: one.batch(step) for step in range(300)}
     for step in (299, 5, 150, 0):
         assert torch.equal(other.batch(step), forwards[step])
-    assert not torch.equal(torch.cat([forwards[step] for step in range(100)]), torch.cat([forwards[step] for step in range(100, 200)]))
+    assert not torch.equal(
+        torch.cat([forwards[step] for step in range(100)]),
+        torch.cat([forwards[step] for step in range(100, 200)]),
+    )
     shares = Tally(int(number) for batch in forwards.values() for number in batch)
     assert set(shares) == {1, 2, 4}
     for number in shares:
@@ -87,7 +108,9 @@ def test_weights_are_drawn_by_and_every_step_can_be_asked_for():
 
 
 def test_without_replacement_nothing_comes_twice_in_an_epoch():
-    source = as_source(DataLoader(Numbers(), batch_size=5, sampler=RandomSampler(Numbers(), num_samples=10)), "training")
+    source = as_source(
+        DataLoader(Numbers(), batch_size=5, sampler=RandomSampler(Numbers(), num_samples=10)), "training"
+    )
     order = Order(torch.arange(20), 5, 0, source.drawing)
     assert order.steps_per_epoch == 2
     for epoch in range(5):
@@ -106,16 +129,30 @@ def test_the_controller_looks_at_what_may_be_drawn():
 def test_a_weighted_run_goes_on_to_the_same_bits(stop: int, tmp_path: Path):
     def loaders() -> tuple[DataLoader, DataLoader]:
         weights = [4.0 if label == 0 else 1.0 for label in LABELS.tolist()]
-        return DataLoader(DATA, batch_size=16, sampler=WeightedRandomSampler(weights, 64)), DataLoader(DATA, batch_size=50)
+        return DataLoader(DATA, batch_size=16, sampler=WeightedRandomSampler(weights, 64)), DataLoader(
+            DATA, batch_size=50
+        )
 
     settings = Settings(keep_flops=0.5, epochs=6, lr=0.05, save_minutes=1000.0)
     whole = fit(make_net(), loaders(), settings=settings, quiet=True)
     assert whole.report["schedule"]["steps_per_epoch"] == 4
     with pytest.raises(RunInterruptedError):
-        fit(make_net(), loaders(), settings=settings, loss=Counter({stop}, interrupt), out=tmp_path / "run", quiet=True)
+        fit(
+            make_net(),
+            loaders(),
+            settings=settings,
+            loss=Counter({stop}, interrupt),
+            out=tmp_path / "run",
+            quiet=True,
+        )
     result = fit(make_net(), loaders(), settings=settings, out=tmp_path / "run", resume=True, quiet=True)
     assert same_weights(result.model, whole.model)
-    plain = fit(make_net(), (DataLoader(DATA, batch_size=16), DataLoader(DATA, batch_size=50)), settings=settings, quiet=True)
+    plain = fit(
+        make_net(),
+        (DataLoader(DATA, batch_size=16), DataLoader(DATA, batch_size=50)),
+        settings=settings,
+        quiet=True,
+    )
     assert plain.report["schedule"]["steps_per_epoch"] == 10
 
 
@@ -128,10 +165,15 @@ def test_the_loaders_batch_size_counts_unless_the_settings_say_another():
     assert any("batch size 32" in line for line in view.lines)
     for explicit in (16, 128):
         view = Listener()
-        result = fit(make_net(), loaders, settings=Settings(keep_flops=1, epochs=1, batch_size=explicit), view=view)
+        result = fit(
+            make_net(), loaders, settings=Settings(keep_flops=1, epochs=1, batch_size=explicit), view=view
+        )
         assert result.report["config"]["batch_size"] == explicit
         assert f"batch_size={explicit} of the settings counts, not the DataLoader's 32" in view.lines
-    assert fit(make_net(), (DATA, DATA), keep_flops=1, epochs=1, quiet=True).report["config"]["batch_size"] == 128
+    assert (
+        fit(make_net(), (DATA, DATA), keep_flops=1, epochs=1, quiet=True).report["config"]["batch_size"]
+        == 128
+    )
 
 
 def test_collate_and_worker_start_are_taken(tmp_path: Path):
@@ -149,7 +191,9 @@ def test_collate_and_worker_start_are_taken(tmp_path: Path):
         def __getitem__(self, index: int) -> Any:
             return torch.ones(2), index
 
-    samples = as_samples(DataLoader(Plain(), batch_size=4, collate_fn=collate, num_workers=1, worker_init_fn=start), "training")
+    samples = as_samples(
+        DataLoader(Plain(), batch_size=4, collate_fn=collate, num_workers=1, worker_init_fn=start), "training"
+    )
     found = list(samples.batches([(torch.arange(4), 0), (torch.arange(4, 8), 0)]))
     assert all(bool((images == 2).all()) for images, _ in found)
     assert [path.name for path in tmp_path.iterdir()] == ["worker-0"]
@@ -168,8 +212,16 @@ class OwnOrder(SubsetRandomSampler):
 
 
 REFUSED = {
-    "own sampler": (lambda: DataLoader(Numbers(), batch_size=2, sampler=OwnSampler()), "training", "OwnSampler"),
-    "own subset": (lambda: DataLoader(Numbers(), batch_size=2, sampler=OwnOrder([1, 2])), "training", "OwnOrder"),
+    "own sampler": (
+        lambda: DataLoader(Numbers(), batch_size=2, sampler=OwnSampler()),
+        "training",
+        "OwnSampler",
+    ),
+    "own subset": (
+        lambda: DataLoader(Numbers(), batch_size=2, sampler=OwnOrder([1, 2])),
+        "training",
+        "OwnOrder",
+    ),
     "own batches": (
         lambda: DataLoader(Numbers(), batch_sampler=torch_data.BatchSampler(OwnSampler(), 2, False)),
         "training",
@@ -191,20 +243,40 @@ REFUSED = {
         "validation",
         "at random",
     ),
-    "dropped by chance": (lambda: DataLoader(Numbers(), batch_size=3, shuffle=True, drop_last=True), "validation", "drop_last"),
+    "dropped by chance": (
+        lambda: DataLoader(Numbers(), batch_size=3, shuffle=True, drop_last=True),
+        "validation",
+        "drop_last",
+    ),
     "too many draws": (
-        lambda: DataLoader(Numbers(), batch_size=2, sampler=WeightedRandomSampler([1.0] * 5 + [0.0] * 15, 9, replacement=False)),
+        lambda: DataLoader(
+            Numbers(),
+            batch_size=2,
+            sampler=WeightedRandomSampler([1.0] * 5 + [0.0] * 15, 9, replacement=False),
+        ),
         "training",
         "without replacement",
     ),
-    "wrong weights": (lambda: DataLoader(Numbers(), batch_size=2, sampler=WeightedRandomSampler([1.0] * 7, 9)), "training", "7 weights"),
+    "wrong weights": (
+        lambda: DataLoader(Numbers(), batch_size=2, sampler=WeightedRandomSampler([1.0] * 7, 9)),
+        "training",
+        "7 weights",
+    ),
     "negative weights": (
         lambda: DataLoader(Numbers(), batch_size=2, sampler=WeightedRandomSampler([-1.0] * 20, 9)),
         "training",
         "negative or not finite",
     ),
-    "outside": (lambda: DataLoader(Numbers(), batch_size=2, sampler=SubsetRandomSampler([1, 20])), "training", "sample 20"),
-    "one sample": (lambda: DataLoader(Numbers(), batch_size=2, sampler=SubsetRandomSampler([1])), "training", "1 samples"),
+    "outside": (
+        lambda: DataLoader(Numbers(), batch_size=2, sampler=SubsetRandomSampler([1, 20])),
+        "training",
+        "sample 20",
+    ),
+    "one sample": (
+        lambda: DataLoader(Numbers(), batch_size=2, sampler=SubsetRandomSampler([1])),
+        "training",
+        "1 samples",
+    ),
 }
 
 

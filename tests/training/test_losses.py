@@ -34,7 +34,10 @@ def no_long_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Mortal(Dataset):
-    """Samples whose reading process is killed at sample 37: once, or every time if there is no `scar` to remember it by."""
+    """Samples whose reading process is killed at sample 37.
+
+    Once, or every time if there is no `scar` to remember it by.
+    """
 
     def __init__(self, pair, scar: Path | None) -> None:
         self.pair, self.scar = pair, scar
@@ -69,7 +72,9 @@ def test_a_killed_reader_is_told_and_changes_no_bit(tmp_path: Path, caplog: pyte
     assert signal.getsignal(signal.SIGCHLD) == handler
 
 
-def test_readers_that_are_killed_again_and_again_stop_the_run_and_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_readers_that_are_killed_again_and_again_stop_the_run_and_lose_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(reading, "MAX_LOSSES", 0)
     settings = make_settings(epochs=3)
     with pytest.raises(WorkerLostError, match=r"fewer --workers\. Go on with: .* resume=True") as caught:
@@ -77,7 +82,9 @@ def test_readers_that_are_killed_again_and_again_stop_the_run_and_lose_nothing(t
     assert "\n" not in str(caught.value)
     found = find_newest(tmp_path / "run" / "checkpoints")
     assert found.refused == ()
-    result = fit(make_net(), loaded(None, num_workers=0), settings=settings, out=tmp_path / "run", resume=True)
+    result = fit(
+        make_net(), loaded(None, num_workers=0), settings=settings, out=tmp_path / "run", resume=True
+    )
     assert same_weights(result.model, fit(make_net(), loaded(None, num_workers=0), settings=settings).model)
 
 
@@ -90,13 +97,23 @@ def test_a_batch_looks_the_same_whichever_process_reads_it():
             return torch.rand(1), torch.tensor([random.random(), numpy.random.rand()], dtype=torch.double)
 
     draws = [(torch.arange(4 * number, 4 * number + 4), 5) for number in range(3)]
-    one, two = (list(as_samples(DataLoader(Noise(), num_workers=count), "training").batches(draws)) for count in (1, 2))
-    assert all(torch.equal(torch.cat(left, 1), torch.cat(right, 1)) for left, right in zip(one, two, strict=True))
+    one, two = (
+        list(as_samples(DataLoader(Noise(), num_workers=count), "training").batches(draws))
+        for count in (1, 2)
+    )
+    assert all(
+        torch.equal(torch.cat(left, 1), torch.cat(right, 1)) for left, right in zip(one, two, strict=True)
+    )
 
 
-@pytest.mark.parametrize("error", [RuntimeError("the worker in this sentence is no process"), EOFError("cut"), FileNotFoundError("gone")])
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("the worker in this sentence is no process"), EOFError("cut"), FileNotFoundError("gone")],
+)
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_an_error_of_the_data_is_not_taken_for_a_killed_reader(error: Exception, num_workers: int, caplog: pytest.LogCaptureFixture):
+def test_an_error_of_the_data_is_not_taken_for_a_killed_reader(
+    error: Exception, num_workers: int, caplog: pytest.LogCaptureFixture
+):
     class Broken(Dataset):
         def __getitem__(self, index: int):
             raise error
@@ -138,7 +155,8 @@ def test_a_full_disk_is_told_once_and_the_last_checkpoint_stays(
         ballast.unlink() if ballast.exists() else fill(small_disk)
         return value
 
-    # Four steps are an epoch, and the controller's losses are counted with theirs: the first checkpoint is there, later ones find no room.
+    # Four steps are an epoch, and the controller's losses are counted with theirs: the first checkpoint is
+    # there, later ones find no room.
     calls = Counter({8, 20} if is_freed else {8}, fill_then_free)
     view = Listener()
     if is_freed:
@@ -174,7 +192,14 @@ def test_a_signal_on_a_full_disk_says_what_is_not_saved(tmp_path: Path, monkeypa
 
     view = Listener()
     with pytest.raises(RunInterruptedError, match=r"could not be saved: make room first\. Go on with"):
-        fit(make_net(), make_data(), settings=make_settings(), loss=Counter({7}, interrupt), out=tmp_path / "run", view=view)
+        fit(
+            make_net(),
+            make_data(),
+            settings=make_settings(),
+            loss=Counter({7}, interrupt),
+            out=tmp_path / "run",
+            view=view,
+        )
     assert sum("No space left" in line for line in view.lines) == 1
     assert find_newest(tmp_path / "run" / "checkpoints").step == 4
     monkeypatch.undo()

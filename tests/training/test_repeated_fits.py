@@ -21,13 +21,17 @@ def no_long_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "budgets", [(0.6, 0.6), (0.6, 1.0), (1.0, 0.6), (0.6, 1.0, 0.7), (0.7, 0.7, 0.8), (1.0, 1.0, 0.5)], ids=lambda budgets: str(budgets)
+    "budgets",
+    [(0.6, 0.6), (0.6, 1.0), (1.0, 0.6), (0.6, 1.0, 0.7), (0.7, 0.7, 0.8), (1.0, 1.0, 0.5)],
+    ids=lambda budgets: str(budgets),
 )
 def test_several_runs_in_a_row(budgets: tuple[float, ...], tmp_path: Path):
     model: nn.Module = make_net()
     for number, budget in enumerate(budgets):
         out = tmp_path / str(number)
-        result = fit(model, make_data(), settings=make_settings(epochs=4, keep_flops=budget), out=out, quiet=True)
+        result = fit(
+            model, make_data(), settings=make_settings(epochs=4, keep_flops=budget), out=out, quiet=True
+        )
         before, after = result.report["before"], result.report["after"]
         assert result.report["missing"] == {}
         assert after["macs"] <= budget * before["macs"]
@@ -35,7 +39,11 @@ def test_several_runs_in_a_row(budgets: tuple[float, ...], tmp_path: Path):
             assert result.report["agreement"]["num_same"] == 32
             assert result.report["agreement"]["largest_difference"] < 1e-5
             assert all(layer["alive"] <= layer["total"] for layer in result.report["layers"])
-            widths = {layer["name"]: layer["alive"] for layer in result.report["layers"] if layer["kept_because"] is None}
+            widths = {
+                layer["name"]: layer["alive"]
+                for layer in result.report["layers"]
+                if layer["kept_because"] is None
+            }
             assert widths["body.0"] == result.model.body[0].out_channels
         else:
             assert result.report["agreement"] is None
@@ -48,7 +56,13 @@ def test_several_runs_in_a_row(budgets: tuple[float, ...], tmp_path: Path):
 def test_a_loaded_model_trains_on(tmp_path: Path):
     fit(make_net(), make_data(), settings=make_settings(epochs=4), out=tmp_path / "first", quiet=True)
     loaded = trainonce.load(tmp_path / "first" / "small", into=Net())
-    result = fit(loaded, make_data(), settings=make_settings(epochs=4, keep_flops=0.8), out=tmp_path / "second", quiet=True)
+    result = fit(
+        loaded,
+        make_data(),
+        settings=make_settings(epochs=4, keep_flops=0.8),
+        out=tmp_path / "second",
+        quiet=True,
+    )
     assert result.report["agreement"]["num_same"] == 32
     assert same_weights(trainonce.load(tmp_path / "second" / "small", into=Net()), result.model)
 
@@ -60,7 +74,14 @@ def test_the_second_run_of_a_cut_model_goes_on_to_the_same_bits(tmp_path: Path):
     settings = make_settings(epochs=4, keep_flops=0.8)
     whole = fit(small(), make_data(), settings=settings, quiet=True).model
     with pytest.raises(RunInterruptedError):
-        fit(small(), make_data(), settings=settings, loss=Counter({12}, interrupt), out=tmp_path / "run", quiet=True)
+        fit(
+            small(),
+            make_data(),
+            settings=settings,
+            loss=Counter({12}, interrupt),
+            out=tmp_path / "run",
+            quiet=True,
+        )
     result = fit(small(), make_data(), settings=settings, out=tmp_path / "run", resume=True, quiet=True)
     assert same_weights(result.model, whole)
     assert same_weights(trainonce.load(tmp_path / "run" / "small", into=Net()), whole)
@@ -69,12 +90,21 @@ def test_the_second_run_of_a_cut_model_goes_on_to_the_same_bits(tmp_path: Path):
 def test_going_on_with_a_model_that_the_stopped_run_has_cut_says_what_to_do(tmp_path: Path):
     net, settings = make_net(), make_settings()
     with pytest.raises(RunInterruptedError):
-        fit(net, make_data(), settings=settings, loss=Counter({20}, interrupt), out=tmp_path / "run", quiet=True)
+        fit(
+            net,
+            make_data(),
+            settings=settings,
+            loss=Counter({20}, interrupt),
+            out=tmp_path / "run",
+            quiet=True,
+        )
     assert plans_of(net)
     with pytest.raises(ValueError, match="as it was when the run began: build it anew") as caught:
         fit(net, make_data(), settings=settings, out=tmp_path / "run", resume=True, quiet=True)
     assert "\n" not in str(caught.value)
-    assert fit(make_net(), make_data(), settings=settings, out=tmp_path / "run", resume=True, quiet=True).report
+    assert fit(
+        make_net(), make_data(), settings=settings, out=tmp_path / "run", resume=True, quiet=True
+    ).report
 
 
 def test_an_averaged_model_can_be_cut_twice(tmp_path: Path):

@@ -115,21 +115,27 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize(("flag", "value"), WRONG_FLAGS)
-def test_a_value_outside_its_range_is_refused_with_key_and_range(flag: str, value: str, capsys: pytest.CaptureFixture[str]):
+def test_a_value_outside_its_range_is_refused_with_key_and_range(
+    flag: str, value: str, capsys: pytest.CaptureFixture[str]
+):
     message = refusal(["digits.resnet20", flag, value], capsys)
     assert flag in message
     assert "must be" in message
 
 
 @pytest.mark.parametrize("words", WRONG_TOGETHER)
-def test_settings_that_contradict_each_other_or_name_nothing_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]):
+def test_settings_that_contradict_each_other_or_name_nothing_are_refused(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+):
     message = refusal([*([] if "--resume" in words else ["digits.resnet20"]), *words], capsys)
     named = [word.removeprefix("--").removeprefix("folder:").replace("-", "_") for word in words]
     assert any(name in message.replace("-", "_") for name in named)
 
 
 @pytest.mark.parametrize("flag", ["--keep-flops", "--keep-params"])
-def test_a_budget_that_can_not_be_reached_is_refused_with_what_can(flag: str, capsys: pytest.CaptureFixture[str]):
+def test_a_budget_that_can_not_be_reached_is_refused_with_what_can(
+    flag: str, capsys: pytest.CaptureFixture[str]
+):
     message = refusal(["cifar10.resnet56", flag, "0.0001"], capsys)
     assert f"{flag[2:].replace('-', '_')}=0.0001 can't be reached" in message
     smallest = float(message.partition("Ask for ")[2].partition(" to 1")[0])
@@ -139,7 +145,9 @@ def test_a_budget_that_can_not_be_reached_is_refused_with_what_can(flag: str, ca
 
 
 @pytest.mark.parametrize("folder", ["taken", "finished", "left"])
-def test_a_folder_that_is_taken_is_refused_before_data_is_loaded(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_folder_that_is_taken_is_refused_before_data_is_loaded(
+    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "thesis.tex").touch()
     for name in ("finished", "left"):
@@ -186,7 +194,18 @@ def test_a_wrong_file_is_refused(text: str, tmp_path: Path, capsys: pytest.Captu
 
 
 def test_the_printed_configuration_is_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    words = ["train", "cifar10.resnet56", "--epochs", "30", "--lr", "0.2", "--keep", "fc", "stages.0.*", "--no-download"]
+    words = [
+        "train",
+        "cifar10.resnet56",
+        "--epochs",
+        "30",
+        "--lr",
+        "0.2",
+        "--keep",
+        "fc",
+        "stages.0.*",
+        "--no-download",
+    ]
     assert main([*words, "--print-config"]) == 0
     text = capsys.readouterr().out
     (tmp_path / "again.yaml").write_text(text)
@@ -224,12 +243,21 @@ def test_the_reference_lists_every_setting_with_its_default():
     for name, limits in limits_of(Run).items():
         (row,) = [line for line in page.splitlines() if line.startswith(f"| `--{name.replace('_', '-')}` |")]
         default = getattr(Run(), name)
-        shown = "none" if default is None or default == () else str(default).lower() if isinstance(default, bool) else str(default)
+        shown = (
+            "none"
+            if default is None or default == ()
+            else str(default).lower()
+            if isinstance(default, bool)
+            else str(default)
+        )
         assert row.endswith(f"| {shown} |")
         assert limits.help in row
 
 
-@pytest.mark.parametrize("changes", [{"lr": "0.1"}, {"epochs": 1.0}, {"amp": 1}, {"keep": ["a"]}, {"keep_flops": True}, {"seed": None}])
+@pytest.mark.parametrize(
+    "changes",
+    [{"lr": "0.1"}, {"epochs": 1.0}, {"amp": 1}, {"keep": ["a"]}, {"keep_flops": True}, {"seed": None}],
+)
 def test_wrong_types_are_refused_in_code_too(changes: dict):
     with pytest.raises(SettingError, match=next(iter(changes))):
         Settings(**changes)

@@ -30,7 +30,9 @@ from trainonce.training.settings import Settings
 def test_an_epoch_is_a_permutation_without_its_rest(num_samples: int, batch_size: int):
     order = Order(torch.arange(num_samples), batch_size, seed=1)
     for epoch in range(3):
-        seen = torch.cat([order.batch(epoch * order.steps_per_epoch + i) for i in range(order.steps_per_epoch)])
+        seen = torch.cat(
+            [order.batch(epoch * order.steps_per_epoch + i) for i in range(order.steps_per_epoch)]
+        )
         assert len(seen.unique()) == len(seen) == num_samples // batch_size * batch_size
 
 
@@ -58,7 +60,9 @@ def test_the_controller_sees_a_fixed_share_of_the_data():
 
 
 def rates(settings: Settings, steps_per_epoch: int = 10) -> list[float]:
-    return [learning_rate(settings, step, steps_per_epoch) for step in range(settings.epochs * steps_per_epoch)]
+    return [
+        learning_rate(settings, step, steps_per_epoch) for step in range(settings.epochs * steps_per_epoch)
+    ]
 
 
 def test_warm_up_rises_and_cosine_falls_to_the_end():
@@ -124,12 +128,19 @@ def test_scores_count_every_sample_once():
     logits = torch.randn(37, 8)
     targets = torch.randint(0, 8, (37,))
     samples = TensorSamples(logits, targets)
-    options = {"device": torch.device("cpu"), "precision": Precision("cpu", None), "loss": CrossEntropy(), "processes": Processes()}
+    options = {
+        "device": torch.device("cpu"),
+        "precision": Precision("cpu", None),
+        "loss": CrossEntropy(),
+        "processes": Processes(),
+    }
     for batch_size in (1, 5, 37, 100):
         scores = evaluate(Known(), samples, batch_size=batch_size, **options)
         assert scores.num_samples == 37
         assert scores.top1 == pytest.approx(100 * (logits.argmax(1) == targets).float().mean().item())
-        assert scores.top5 == pytest.approx(100 * (logits.topk(5).indices == targets[:, None]).any(1).float().mean().item())
+        assert scores.top5 == pytest.approx(
+            100 * (logits.topk(5).indices == targets[:, None]).any(1).float().mean().item()
+        )
         assert scores.loss == pytest.approx(nn.functional.cross_entropy(logits, targets).item(), rel=1e-5)
 
 
@@ -173,7 +184,10 @@ def test_the_first_signal_is_remembered_and_handlers_are_put_back():
 
 def test_the_second_signal_ends_the_process():
     source = (
-        "import os, signal\nfrom trainonce.training.loop.signals import StopFlag\nwith StopFlag():\n" + "    os.kill(os.getpid(), 15)\n" * 2
+        "import os, signal\nfrom trainonce.training.loop.signals import StopFlag\nwith StopFlag():\n"
+        + "    os.kill(os.getpid(), 15)\n" * 2
     )
-    done = subprocess.run([sys.executable, "-c", source], check=False, timeout=120, cwd=Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", source], check=False, timeout=120, cwd=Path(__file__).parents[2]
+    )
     assert done.returncode == -signal.SIGTERM

@@ -1,4 +1,7 @@
-"""Laws of the model sources: what is built accepts its own example, what can't be built is refused in one line."""
+"""Laws of the model sources.
+
+What is built accepts its own example, what can't be built is refused in one line.
+"""
 
 import sys
 from pathlib import Path
@@ -49,7 +52,11 @@ def run(source: Source) -> object:
     with torch.no_grad():
         if isinstance(source.example, dict):
             return source.model(**source.example)
-        return source.model(*source.example) if isinstance(source.example, tuple) else source.model(source.example)
+        return (
+            source.model(*source.example)
+            if isinstance(source.example, tuple)
+            else source.model(source.example)
+        )
 
 
 @pytest.mark.parametrize(
@@ -162,7 +169,17 @@ def test_inputs_become_a_tensor_a_tuple_or_a_dict():
 
 
 @pytest.mark.parametrize(
-    "texts", [["1x3x"], ["1,3"], ["0x3"], ["axb"], ["a=1x3", "1x3"], ["a=1x3", "a=1x3"], ["1x3:half"], ["9999999999999x9999999999999"]]
+    "texts",
+    [
+        ["1x3x"],
+        ["1,3"],
+        ["0x3"],
+        ["axb"],
+        ["a=1x3", "1x3"],
+        ["a=1x3", "a=1x3"],
+        ["1x3:half"],
+        ["9999999999999x9999999999999"],
+    ],
 )
 def test_inputs_that_are_no_shapes_are_refused_in_one_line(texts: list[str]):
     with pytest.raises(InputError) as caught:

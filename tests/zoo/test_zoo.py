@@ -10,7 +10,8 @@ from trainonce.zoo.residual import thin_resnet
 from trainonce.zoo.sources import Build, build
 
 PUBLISHED = {
-    # Multiply-adds and parameters in millions. He et al. (2015), table 6, for the parameters of the thin ones; HRank (CVPR 2020),
+    # Multiply-adds and parameters in millions. He et al. (2015), table 6, for the parameters of the thin
+    # ones; HRank (CVPR 2020),
     # table 1, for the 125.49 M of ResNet-56; 0.56 G and 11.17 M are the usual figures of ResNet-18 on CIFAR.
     "resnet20": (40.6, 0.27),
     "resnet32": (68.9, 0.46),
@@ -37,7 +38,10 @@ def test_every_model_is_checked():
     assert set(PUBLISHED) == set(MODELS)
 
 
-@pytest.mark.parametrize("name", ["cifar:resnet20", "cifar:mobilenet_v2", "torchvision:resnet18", "torchvision:vit_b_16", "timm:resnet18"])
+@pytest.mark.parametrize(
+    "name",
+    ["cifar:resnet20", "cifar:mobilenet_v2", "torchvision:resnet18", "torchvision:vit_b_16", "timm:resnet18"],
+)
 def test_classes_and_size_are_those_asked_for(name: str):
     source = build(name, wanted=Build(num_classes=7, image_size=48))
     assert isinstance(source.example, torch.Tensor)

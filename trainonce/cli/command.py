@@ -1,4 +1,7 @@
-"""The command and its subcommands: takes words, gives an exit code (0 done, 2 bad input, 75 interrupted and able to go on)."""
+"""The command and its subcommands.
+
+Takes words, gives an exit code (0 done, 2 bad input, 75 interrupted and able to go on).
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,10 @@ def _tell(line: str) -> None:
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Says in one line what it does not understand; a flag is written out, so that no other is meant by mistake."""
+    """Says in one line what it does not understand.
+
+    A flag is written out, so that no other is meant by mistake.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, allow_abbrev=False)
@@ -73,7 +79,9 @@ class OneLineParser(argparse.ArgumentParser):
         flag = words[0].partition("=")[0]
         near = get_close_matches(flag, self._option_string_actions, n=1, cutoff=0.6)
         kind = "option" if flag.startswith("-") else "argument"
-        self.error(f"unrecognized {kind} {in_one_line(flag, 100)}" + (f". Did you mean {near[0]}?" if near else ""))
+        self.error(
+            f"unrecognized {kind} {in_one_line(flag, 100)}" + (f". Did you mean {near[0]}?" if near else "")
+        )
 
     def error(self, message: str) -> None:
         """End with exit code 2."""
@@ -91,7 +99,10 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = OneLineParser(prog="trainonce", description="Structured pruning for any PyTorch model: train once, get a small model.")
+    parser = OneLineParser(
+        prog="trainonce",
+        description="Structured pruning for any PyTorch model: train once, get a small model.",
+    )
     parser.add_argument("--version", action="version", version=f"trainonce {trainonce.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for part in (inspecting, train, evaluating, reporting, deploying):

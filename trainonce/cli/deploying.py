@@ -1,4 +1,7 @@
-"""`trainonce export` and `trainonce bench`: take a run's folder to files for other programs, and to milliseconds."""
+"""`trainonce export` and `trainonce bench`.
+
+Take a run's folder to files for other programs, and to milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -32,25 +35,48 @@ def add_commands(commands: Any) -> None:
     parser = commands.add_parser(
         "export",
         help="write a run's small model for other programs",
-        description="Write a run's small model for other programs, compared with it on every validation sample.",
+        description=(
+            "Write a run's small model for other programs, compared with it on every validation sample."
+        ),
     )
     add_run_arguments(parser, device="cpu")
     parser.add_argument(
-        "--format", choices=tuple(ENDINGS), default="onnx", help="onnx, pt2 (torch.export) or safetensors (the artefact); default: onnx"
+        "--format",
+        choices=tuple(ENDINGS),
+        default="onnx",
+        help="onnx, pt2 (torch.export) or safetensors (the artefact); default: onnx",
     )
-    parser.add_argument("--out", metavar="PATH", type=Path, help="where to write it (default: in the run's folder)")
+    parser.add_argument(
+        "--out", metavar="PATH", type=Path, help="where to write it (default: in the run's folder)"
+    )
     parser.set_defaults(run=_export)
     parser = commands.add_parser(
         "bench",
         help="measure how fast a run's small model is",
-        description="Measure latency and throughput of the dense and the small model in turns, in several engines.",
+        description=(
+            "Measure latency and throughput of the dense and the small model in turns, in several engines."
+        ),
     )
     add_run_arguments(parser)
-    parser.add_argument("--engine", choices=ENGINES, nargs="+", default=list(ENGINES), help="eager, compiled, onnxruntime; default: all")
     parser.add_argument(
-        "--batch-size", "-b", metavar="N", type=int, nargs="+", default=[1, 64], help="batch sizes to measure (default: 1 64)"
+        "--engine",
+        choices=ENGINES,
+        nargs="+",
+        default=list(ENGINES),
+        help="eager, compiled, onnxruntime; default: all",
     )
-    parser.add_argument("--seconds", metavar="X", type=float, default=5.0, help="per engine and batch size (default: 5)")
+    parser.add_argument(
+        "--batch-size",
+        "-b",
+        metavar="N",
+        type=int,
+        nargs="+",
+        default=[1, 64],
+        help="batch sizes to measure (default: 1 64)",
+    )
+    parser.add_argument(
+        "--seconds", metavar="X", type=float, default=5.0, help="per engine and batch size (default: 5)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON for other programs")
     parser.set_defaults(run=_bench)
 
@@ -68,7 +94,10 @@ def _export(arguments: argparse.Namespace) -> None:
         found = export_program(small, data.validation, path)
     else:
         found = export_artifact(small, data.validation, path, build=lambda: build_run_model(run, data))
-    say(f"{found.path}: same classes on all {found.num_samples} validation samples, largest difference {found.largest_difference:.1e}")
+    say(
+        f"{found.path}: same classes on all {found.num_samples} validation samples, largest difference "
+        f"{found.largest_difference:.1e}"
+    )
 
 
 def _bench(arguments: argparse.Namespace) -> None:
@@ -117,7 +146,10 @@ def _as_table(found: Bench, title: str) -> Table:
         )
     table.caption = Text(
         "\n".join(
-            ["medians over the fastest and slowest tenth; images/s of the small model; saved: how much of the saved FLOPs is saved time"]
+            [
+                "medians over the fastest and slowest tenth; images/s of the small model; saved: how much of "
+                "the saved FLOPs is saved time"
+            ]
             + [f"left out: {line}" for line in found.left_out]
         ),
         style="table.caption",

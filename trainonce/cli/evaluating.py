@@ -42,5 +42,9 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     if arguments.json:
         show_json(asdict(scores))
         return
-    parts = [f"{name} {value:.2f} %" for name, value in (("top-1", scores.top1), ("top-5", scores.top5)) if value is not None]
+    parts = [
+        f"{name} {value:.2f} %"
+        for name, value in (("top-1", scores.top1), ("top-5", scores.top5))
+        if value is not None
+    ]
     say(f"{', '.join([*parts, f'loss {scores.loss:.4f}'])} on {scores.num_samples} samples of {run.data}")

@@ -22,12 +22,25 @@ GIVEN = ("model", "data", "data_dir", "device")
 
 def add_run_arguments(parser: argparse.ArgumentParser, *, device: str = "auto") -> None:
     """What every command on a finished run takes."""
-    parser.add_argument("folder", metavar="RUN", type=Path, help="the folder of a run, which holds config.yaml")
-    parser.add_argument("--model", metavar="MODEL", help="the model, if the run doesn't name it: that of trainonce.fit")
-    parser.add_argument("--data", metavar="DATA", help="the data, if the run doesn't name it, or other data of the same classes")
-    parser.add_argument("--data-dir", metavar="FOLDER", help="where the data's files are, if not where they were")
     parser.add_argument(
-        "--device", metavar="DEVICE", default=device, help=f"where to compute: auto, cpu, cuda, cuda:1, mps (default: {device})"
+        "folder", metavar="RUN", type=Path, help="the folder of a run, which holds config.yaml"
+    )
+    parser.add_argument(
+        "--model", metavar="MODEL", help="the model, if the run doesn't name it: that of trainonce.fit"
+    )
+    parser.add_argument(
+        "--data",
+        metavar="DATA",
+        help="the data, if the run doesn't name it, or other data of the same classes",
+    )
+    parser.add_argument(
+        "--data-dir", metavar="FOLDER", help="where the data's files are, if not where they were"
+    )
+    parser.add_argument(
+        "--device",
+        metavar="DEVICE",
+        default=device,
+        help=f"where to compute: auto, cpu, cuda, cuda:1, mps (default: {device})",
     )
     add_trust_flag(parser)
 
@@ -36,7 +49,9 @@ def open_run(arguments: argparse.Namespace) -> tuple[Run, DataSet]:
     """The configuration and the data of a run that a command names."""
     folder: Path = arguments.folder
     if not (folder / CONFIG).is_file():
-        raise SettingError(f"there is no run in {folder}. Pass the folder that trainonce train wrote, which holds {CONFIG}.")
+        raise SettingError(
+            f"there is no run in {folder}. Pass the folder that trainonce train wrote, which holds {CONFIG}."
+        )
     given = {name: getattr(arguments, name) for name in GIVEN if getattr(arguments, name) is not None}
     config = _complete(read_config(folder), given, folder)
     if "model" not in given:
@@ -44,7 +59,9 @@ def open_run(arguments: argparse.Namespace) -> tuple[Run, DataSet]:
     run = run_from(config | given, Run())
     check_run(run)
     if not (folder / SMALL).is_dir():
-        raise SettingError(f"the run in {folder} has no small model yet. Go on with {how_to_resume(folder, config)}.")
+        raise SettingError(
+            f"the run in {folder} has no small model yet. Go on with {how_to_resume(folder, config)}."
+        )
     return run, open_kept_data(run, folder, is_named=bool(given.keys() & {"data", "data_dir"}))
 
 
@@ -63,7 +80,8 @@ def _complete(config: dict[str, Any], given: dict[str, Any], folder: Path) -> di
         if name not in config and name not in given
     ]:
         raise SettingError(
-            f"the run in {folder} was made by trainonce.fit, which doesn't record how the model was built. Pass {' and '.join(missing)}."
+            f"the run in {folder} was made by trainonce.fit, which doesn't record how the model was built. "
+            f"Pass {' and '.join(missing)}."
         )
     # A program may have written more into it than settings.
     return {name: value for name, value in config.items() if name in limits_of(Run)}

@@ -38,7 +38,13 @@ def given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _add_flag(section: Any, name: str, limits: Limits, default: Any) -> None:
     flags = (*SHORT.get(name, ()), f"--{name.replace('_', '-')}")
-    shown = "none" if default is None or default == () else str(default).lower() if isinstance(default, bool) else f"{default}"
+    shown = (
+        "none"
+        if default is None or default == ()
+        else str(default).lower()
+        if isinstance(default, bool)
+        else f"{default}"
+    )
     help_text = f"{limits.help} (default: {shown})".replace("%", "%%")
     options: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": help_text}
     if limits.kind is bool:
@@ -64,7 +70,9 @@ def _reader(limits: Limits) -> Callable[[str], Any]:
             value = None
         if value is None or not limits.allows(value):
             given = text if value is None else value
-            raise argparse.ArgumentTypeError(f"must be {limits.describe()}, got {shorten(text)}.{limits.suggest(given)}")
+            raise argparse.ArgumentTypeError(
+                f"must be {limits.describe()}, got {shorten(text)}.{limits.suggest(given)}"
+            )
         return value
 
     return read

@@ -40,17 +40,24 @@ def add_commands(commands: Any) -> None:
     inspect = commands.add_parser(
         "inspect",
         help="show which channels of a model can be cut, what each group is worth, and what is kept and why",
-        description="Show which channels of a model can be cut, what each group is worth, and what is kept and why.",
+        description=(
+            "Show which channels of a model can be cut, what each group is worth, and what is kept and why."
+        ),
         epilog=f"{_SOURCES}\n{_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    inspect.add_argument("source", metavar="SOURCE", help="the model, such as torchvision:resnet50; see below")
+    inspect.add_argument(
+        "source", metavar="SOURCE", help="the model, such as torchvision:resnet50; see below"
+    )
     inspect.add_argument(
         "--input",
         metavar="SHAPE",
         action="append",
         default=[],
-        help="what the model is called with: 1x3x224x224, 1x16:int, mask=1x16:bool; once per input, in order or by name",
+        help=(
+            "what the model is called with: 1x3x224x224, 1x16:int, mask=1x16:bool; once per input, in order "
+            "or by name"
+        ),
     )
     inspect.add_argument(
         "--keep",
@@ -59,8 +66,14 @@ def add_commands(commands: Any) -> None:
         default=[],
         help="a group or module to leave whole, such as 'layer4.*'; may be given again",
     )
-    inspect.add_argument("--all", action="store_true", help="show also the kept axes that nothing writes, such as a norm's own vectors")
-    inspect.add_argument("--json", action="store_true", help="print JSON for other programs instead of a table")
+    inspect.add_argument(
+        "--all",
+        action="store_true",
+        help="show also the kept axes that nothing writes, such as a norm's own vectors",
+    )
+    inspect.add_argument(
+        "--json", action="store_true", help="print JSON for other programs instead of a table"
+    )
     inspect.set_defaults(run=_inspect)
 
 

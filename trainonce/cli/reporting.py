@@ -17,10 +17,18 @@ def add_commands(commands: Any) -> None:
     parser = commands.add_parser(
         "report",
         help="write a run's report page and show its table",
-        description="Write a run's report as one page that needs no network, and show its table. Works while the run still trains.",
+        description=(
+            "Write a run's report as one page that needs no network, and show its table. Works while the run "
+            "still trains."
+        ),
     )
     parser.add_argument("folder", metavar="RUN", type=Path, help="the folder that trainonce train wrote")
-    parser.add_argument("--baseline", metavar="RUN", type=Path, help="a run of the whole model (--keep-flops 1) to compare with")
+    parser.add_argument(
+        "--baseline",
+        metavar="RUN",
+        type=Path,
+        help="a run of the whole model (--keep-flops 1) to compare with",
+    )
     parser.add_argument("--json", action="store_true", help="print the report as JSON instead of the table")
     parser.set_defaults(run=_report)
 

@@ -48,11 +48,25 @@ def add_commands(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("recipe", metavar="RECIPE", nargs="?", help="a run by name; see below")
-    parser.add_argument("-c", "--config", metavar="FILE", type=Path, help="settings as YAML, such as another run's config.yaml")
-    parser.add_argument("--out", metavar="FOLDER", type=Path, help="where the run is written (default: runs/NAME)")
-    parser.add_argument("--resume", metavar="FOLDER", help="go on with the run in this folder; auto: go on if --out holds this run")
+    parser.add_argument(
+        "-c",
+        "--config",
+        metavar="FILE",
+        type=Path,
+        help="settings as YAML, such as another run's config.yaml",
+    )
+    parser.add_argument(
+        "--out", metavar="FOLDER", type=Path, help="where the run is written (default: runs/NAME)"
+    )
+    parser.add_argument(
+        "--resume",
+        metavar="FOLDER",
+        help="go on with the run in this folder; auto: go on if --out holds this run",
+    )
     add_trust_flag(parser)
-    parser.add_argument("--print-config", action="store_true", help="print the settings that would count, and end")
+    parser.add_argument(
+        "--print-config", action="store_true", help="print the settings that would count, and end"
+    )
     parser.add_argument("--quiet", action="store_true", help="show nothing but the result")
     add_setting_flags(parser)
     parser.set_defaults(run=_train)
@@ -92,7 +106,10 @@ def _settle(arguments: argparse.Namespace) -> tuple[Run, Path, bool]:
     if arguments.resume is not None and arguments.resume != "auto":
         return _settle_resumed(arguments, given)
     if arguments.recipe is None and arguments.config is None and not {"model", "data"} & given.keys():
-        raise SettingError("nothing to train: pass a recipe, --config, or --model and --data. trainonce train --help lists the recipes.")
+        raise SettingError(
+            "nothing to train: pass a recipe, --config, or --model and --data. trainonce train --help lists "
+            "the recipes."
+        )
     run = Run() if arguments.recipe is None else find_recipe(arguments.recipe)
     if arguments.config is not None:
         config = read_yaml(arguments.config)
@@ -107,27 +124,38 @@ def _settle(arguments: argparse.Namespace) -> tuple[Run, Path, bool]:
     name = arguments.recipe or f"{run.model.rpartition(':')[2]}-{run.data.partition(':')[0]}"
     out = arguments.out
     if out is None:
-        out = Path("runs") / (name if arguments.resume == "auto" else f"{name}-{time.strftime('%Y%m%d-%H%M%S')}")
+        out = Path("runs") / (
+            name if arguments.resume == "auto" else f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        )
     return run, out, arguments.resume == "auto"
 
 
 def _settle_resumed(arguments: argparse.Namespace, given: dict[str, Any]) -> tuple[Run, Path, bool]:
     folder = Path(arguments.resume)
     if arguments.out is not None and arguments.out.resolve() != folder.resolve():
-        raise SettingError(f"--out is {arguments.out} and --resume is {folder}. A run goes on in its own folder: leave --out out.")
+        raise SettingError(
+            f"--out is {arguments.out} and --resume is {folder}. A run goes on in its own folder: leave "
+            "--out out."
+        )
     if arguments.recipe is not None or arguments.config is not None:
-        raise SettingError("--resume takes all settings from the run's folder. Leave the recipe and --config out.")
+        raise SettingError(
+            "--resume takes all settings from the run's folder. Leave the recipe and --config out."
+        )
     if not folder.is_dir() or stage_of(folder) is Stage.NEW:
         raise SettingError(f"there is no run in {folder}. Pass the folder of a run, which holds config.yaml.")
     config = read_unchanged_config(folder, may_differ=MAY_DIFFER)
     if "model" not in config:
         raise SettingError(
-            f"the run in {folder} was made by trainonce.fit, which has its model. Go on with {how_to_resume(folder, config)}."
+            f"the run in {folder} was made by trainonce.fit, which has its model. Go on with "
+            f"{how_to_resume(folder, config)}."
         )
     # The model may be named again: that says that it is trusted.
     same = {"model"} if given.get("model") == config["model"] else set()
     if fixed := sorted(given.keys() - MAY_DIFFER - same):
-        raise SettingError(f"--{fixed[0].replace('_', '-')} can't change when a run goes on. Leave it out, or start another run.")
+        raise SettingError(
+            f"--{fixed[0].replace('_', '-')} can't change when a run goes on. Leave it out, or start another "
+            "run."
+        )
     if not arguments.print_config and "model" not in given:
         check_trust(config["model"], file=folder / CONFIG, is_trusted=arguments.trust_code)
     return run_from(given, run_from(config, Run())), folder, True

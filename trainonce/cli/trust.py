@@ -15,12 +15,17 @@ def add_trust_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust-code",
         action="store_true",
-        help="import and run the model's code (module.path:function) that a run's config.yaml or --config names",
+        help=(
+            "import and run the model's code (module.path:function) that a run's config.yaml or --config "
+            "names"
+        ),
     )
 
 
 def check_trust(source: object, *, file: Path, is_trusted: bool) -> None:
-    """Raise SettingError if a file names code, for a command line that doesn't; nothing has been imported then.
+    """Raise SettingError if a file names code, for a command line that doesn't.
+
+    Nothing has been imported then.
 
     The names of libraries' models are no code: they are looked up in the library's own list.
     """

@@ -1,4 +1,7 @@
-"""Changed pictures: takes a batch of uint8 images with their sample numbers and a seed, gives the batch as training sees it."""
+"""Changed pictures.
+
+Takes a batch of uint8 images with their sample numbers and a seed, gives the batch as training sees it.
+"""
 
 from __future__ import annotations
 
@@ -64,14 +67,19 @@ class PerImage:
         """Slower than a batch at once: about 4,000 small images per second and core."""
         changed = []
         with torch.random.fork_rng(devices=[]):
-            for image, sample in zip(self.first(images_NCHW, samples_N, seed), samples_N.tolist(), strict=True):
+            for image, sample in zip(
+                self.first(images_NCHW, samples_N, seed), samples_N.tolist(), strict=True
+            ):
                 torch.manual_seed(mix(seed, sample))
                 changed.append(self.transform(image))
         return torch.stack(changed)
 
 
 POLICIES = ("standard", "none", "trivial", "rand")
-"""What `--augment` takes: shifts (and flips where a mirror image means the same), nothing, or one of torchvision's policies on top."""
+"""What `--augment` takes.
+
+Shifts (and flips where a mirror image means the same), nothing, or one of torchvision's policies on top.
+"""
 
 
 def policy_transform(policy: str) -> Callable[[Tensor], Tensor] | None:
@@ -82,7 +90,10 @@ def policy_transform(policy: str) -> Callable[[Tensor], Tensor] | None:
 
 
 def small_image_augmentation(policy: str, image_size: int, *, flips: bool) -> Augmentation:
-    """The augmentation of small images: an eighth of the picture as shift, which is CIFAR's 4 of 32 pixels."""
+    """The augmentation of small images.
+
+    An eighth of the picture as shift, which is CIFAR's 4 of 32 pixels.
+    """
     if policy == "none":
         return Unchanged()
     standard = ShiftAndFlip(shift=max(1, image_size // 8), flips=flips)

@@ -1,4 +1,7 @@
-"""Data sets by name: takes `digits`, `cifar10` or `folder:PATH` and options, gives the training and validation samples."""
+"""Data sets by name.
+
+Takes `digits`, `cifar10` or `folder:PATH` and options, gives the training and validation samples.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,9 @@ _MODULES = ("digits", "cifar", "fashion", "imagenet", "folder")
 
 
 def dataset(name: str, *, shape: Shape | Describer | None = None) -> Callable[[Opener], Opener]:
-    """Register a function that opens the data set of this name; it gets what stands behind the colon, and the options.
+    """Register a function that opens the data set of this name.
+
+    It gets what stands behind the colon, and the options.
 
     With a `shape`, or a function that finds it quickly, bad settings are refused before the data is opened.
     """
@@ -120,7 +125,9 @@ def check_source(source: str, options: DataOptions) -> None:
         raise DataError(_unknown(source, name))
     if name == "folder":
         if not rest:
-            raise DataError("folder needs a path. Write it as folder:PATH, with one folder of images per class in it.")
+            raise DataError(
+                "folder needs a path. Write it as folder:PATH, with one folder of images per class in it."
+            )
         place = expanded(rest if options.data_dir is None else options.data_dir)
         if not os.path.isdir(place):
             advice = "Give the folder that holds train/ and val/, or one folder per class" + (
@@ -132,19 +139,30 @@ def check_source(source: str, options: DataOptions) -> None:
     elif options.data_dir is not None and not os.path.isdir(expanded(options.data_dir)):
         if options.download and name != "imagenet":
             return
-        raise DataError(f"there is no folder {shown(options.data_dir)}. Give the folder that holds the files of {name}.")
+        raise DataError(
+            f"there is no folder {shown(options.data_dir)}. Give the folder that holds the files of {name}."
+        )
 
 
 def _unknown(source: str, name: str) -> str:
     """What is wrong with a name that no data set has, and what may have been meant."""
     if os.path.isdir(os.path.expanduser(source)):
-        return f"{shown(source)} is a folder, not the name of a data set. For the images in it, write folder:{shown(source)}"
+        return (
+            f"{shown(source)} is a folder, not the name of a data set. For the images in it, write "
+            f"folder:{shown(source)}"
+        )
     if os.path.isfile(os.path.expanduser(source)):
-        return f"{shown(source)} is a file, not the name of a data set. Give images as folder:PATH, a folder with one folder per class."
+        return (
+            f"{shown(source)} is a file, not the name of a data set. Give images as folder:PATH, a folder "
+            "with one folder per class."
+        )
     near = difflib.get_close_matches(name, dataset_names(), n=2, cutoff=0.5)
     if near and os.sep not in source:
         return f"there is no data set '{shown(name)}'. Did you mean {' or '.join(near)}?"
-    return f"there is no data set '{shown(name)}'. Known: {', '.join(dataset_names())}; for your own images, folder:PATH."
+    return (
+        f"there is no data set '{shown(name)}'. Known: {', '.join(dataset_names())}; for your own images, "
+        "folder:PATH."
+    )
 
 
 def expanded(path: str | Path) -> Path:
@@ -152,7 +170,9 @@ def expanded(path: str | Path) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise DataError(f"there is no home folder that {shown(path)} could be in. Write the path out, or set HOME.") from None
+        raise DataError(
+            f"there is no home folder that {shown(path)} could be in. Write the path out, or set HOME."
+        ) from None
 
 
 def list_few(classes: Sequence[str]) -> str:

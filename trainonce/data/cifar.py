@@ -31,28 +31,41 @@ def open_cifar100(_: str, options: DataOptions) -> DataSet:
 def _open(name: str, kind: Any, options: DataOptions) -> DataSet:
     parts = [through_torchvision(name, kind, options, train=train) for train in (True, False)]
     train, validation = (
-        (torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous(), torch.tensor(part.targets, dtype=torch.long)) for part in parts
+        (
+            torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous(),
+            torch.tensor(part.targets, dtype=torch.long),
+        )
+        for part in parts
     )
     return in_memory(name, tuple(parts[0].classes), train, validation, options, flips=True)
 
 
 def through_torchvision(name: str, kind: Any, options: DataOptions, *, train: bool) -> Any:
-    """A data set of torchvision, which checks the md5 sums of its files before it reads them; downloaded if it isn't there."""
+    """A data set of torchvision, which checks the md5 sums of its files before it reads them.
+
+    Downloaded if it isn't there.
+    """
     root = _find_root(name, options)
     try:
         return kind(root, train=train, download=False)
     except OSError as error:
-        raise DataError(f"can't read {name} in {shown(root)} ({shown(error)}). Allow reading it, or give another --data-dir.") from None
+        raise DataError(
+            f"can't read {name} in {shown(root)} ({shown(error)}). Allow reading it, or give another "
+            "--data-dir."
+        ) from None
     except RuntimeError:
         if not options.download:
-            raise DataError(f"{name} is not in {shown(root)}, or damaged. Put its files there, or allow --download.") from None
+            raise DataError(
+                f"{name} is not in {shown(root)}, or damaged. Put its files there, or allow --download."
+            ) from None
     try:
         root.mkdir(parents=True, exist_ok=True)
         return kind(root, train=train, download=True)
     except (OSError, RuntimeError) as error:
         reason = shown(" ".join(str(error).split()))
         raise DataError(
-            f"{name} is not in {shown(root)} and can't be downloaded ({reason}). Say with --data-dir where its files are."
+            f"{name} is not in {shown(root)} and can't be downloaded ({reason}). Say with --data-dir where "
+            "its files are."
         ) from None
 
 
@@ -62,4 +75,7 @@ def _find_root(name: str, options: DataOptions) -> Path:
     try:
         return DEFAULT_FOLDER.expanduser()
     except RuntimeError:
-        raise DataError(f"there is no home folder to keep {name} in. Say with --data-dir where its files are, or may be put.") from None
+        raise DataError(
+            f"there is no home folder to keep {name} in. Say with --data-dir where its files are, or may be "
+            "put."
+        ) from None

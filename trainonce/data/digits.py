@@ -1,4 +1,7 @@
-"""scikit-learn's digits: 1797 handwritten digits of 8x8 pixels that are part of the package, so nothing is downloaded."""
+"""scikit-learn's digits.
+
+1797 handwritten digits of 8x8 pixels that are part of the package, so nothing is downloaded.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ NUM_VALIDATION = 360
 
 @dataset("digits", shape=Shape(num_classes=10, image_size=8))
 def open_digits(_: str, options: DataOptions) -> DataSet:
-    """1437 samples to train and 360 to validate: the first and the last in scikit-learn's order, as in its own examples."""
+    """1437 samples to train and 360 to validate.
+
+    The first and the last in scikit-learn's order, as in its own examples.
+    """
     found: Any = load_digits()
     # Sixteen grey levels become 256; grey becomes three equal colours, as for image files.
     images_NHW = torch.from_numpy(found.images * (255 / 16)).round().to(torch.uint8)

@@ -13,6 +13,11 @@ from trainonce.data.resizing import in_memory
 @dataset("fashion_mnist", shape=Shape(num_classes=10, image_size=28))
 def open_fashion_mnist(_: str, options: DataOptions) -> DataSet:
     """Ten classes; grey becomes three equal colours, as for image files."""
-    parts = [through_torchvision("fashion_mnist", datasets.FashionMNIST, options, train=train) for train in (True, False)]
-    train, validation = ((part.data.unsqueeze(1).expand(-1, 3, -1, -1), part.targets.to(torch.long)) for part in parts)
+    parts = [
+        through_torchvision("fashion_mnist", datasets.FashionMNIST, options, train=train)
+        for train in (True, False)
+    ]
+    train, validation = (
+        (part.data.unsqueeze(1).expand(-1, 3, -1, -1), part.targets.to(torch.long)) for part in parts
+    )
     return in_memory("fashion_mnist", tuple(parts[0].classes), train, validation, options, flips=True)

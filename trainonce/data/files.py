@@ -1,4 +1,6 @@
-"""Images that stay in their files: takes paths and labels, gives batches that other processes read and decode.
+"""Images that stay in their files.
+
+Takes paths and labels, gives batches that other processes read and decode.
 
 A file that can't be decoded is named in the log and left out; after `max_bad_images` of them the run stops.
 """
@@ -44,7 +46,9 @@ def training_transform(image_size: int, augment: str) -> v2.Transform:
 
 def validation_transform(image_size: int) -> v2.Transform:
     """The middle of the picture."""
-    return v2.Compose([v2.Resize(round(image_size / RESIZE_SHARE), antialias=True), v2.CenterCrop(image_size)])
+    return v2.Compose(
+        [v2.Resize(round(image_size / RESIZE_SHARE), antialias=True), v2.CenterCrop(image_size)]
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +98,10 @@ class ImageFiles:
                 images.append(self.transform(image))
                 kept.append(sample)
         if not images:
-            raise DataError(f"no image of a batch can be read, such as {shown(broken[0][0])} ({broken[0][1]}). Mend or remove them.")
+            raise DataError(
+                f"no image of a batch can be read, such as {shown(broken[0][0])} ({broken[0][1]}). Mend or "
+                "remove them."
+            )
         while self.replaces_bad and len(images) < len(samples):
             images.append(images[0])
             kept.append(kept[0])

@@ -133,5 +133,8 @@ def _decode_all(listing: Listing, size: int, bad: dict[Path, str], limit: int) -
             log.warning("skipped a broken image: %s (%s)", shown(path), error)
             check_bad(bad, limit)
     if not images:
-        raise DataError(f"none of the {len(listing)} images can be read, such as {shown(next(iter(bad)))}. Mend or remove them.")
+        raise DataError(
+            f"none of the {len(listing)} images can be read, such as {shown(next(iter(bad)))}. Mend or "
+            "remove them."
+        )
     return torch.stack(images), torch.tensor(labels, dtype=torch.long)

@@ -30,8 +30,13 @@ def open_imagenet(_: str, options: DataOptions) -> DataSet:
 
 def _find_root(options: DataOptions) -> Path:
     if options.data_dir is None:
-        raise DataError("imagenet needs --data-dir, a folder with train/ and val/ and one folder per class in each.")
+        raise DataError(
+            "imagenet needs --data-dir, a folder with train/ and val/ and one folder per class in each."
+        )
     root = expanded(options.data_dir)
     if not os.path.isdir(root / "train"):
-        raise DataError(f"there is no train/ in {shown(root)}. Give a folder with train/ and val/ and one folder per class in each.")
+        raise DataError(
+            f"there is no train/ in {shown(root)}. Give a folder with train/ and val/ and one folder per "
+            "class in each."
+        )
     return root

@@ -66,13 +66,17 @@ def list_images(root: Path, *, seed: int) -> Listings:
         return _split(list_files(root, folders), classes, seed)
     second = next((root / name for name in VALIDATION_NAMES if os.path.isdir(root / name)), None)
     if second is None:
-        raise DataError(f"{shown(root)} has a train/ and nothing to validate on. Add a folder val/ or test/ beside it.")
+        raise DataError(
+            f"{shown(root)} has a train/ and nothing to validate on. Add a folder val/ or test/ beside it."
+        )
     present = list_classes(second, is_first=False)
     for name in present:
         if name not in folders:
             near = next((known for known in classes if known.casefold() == name.casefold()), None)
             advice = f"Did you mean {shown(near)}?" if near else "Add it there, or remove it here."
-            raise DataError(f"class '{shown(name)}' is in {shown(second)}, and not in {shown(first)}. {advice}")
+            raise DataError(
+                f"class '{shown(name)}' is in {shown(second)}, and not in {shown(first)}. {advice}"
+            )
     numbers = {name: number for number, name in enumerate(classes)}
     validation = list_files(second, present, labels=numbers)
     return Listings(
@@ -94,17 +98,27 @@ def list_classes(folder: Path, *, is_first: bool = True) -> dict[str, str]:
         with os.scandir(folder) as entries:
             found = sorted(entry.name for entry in entries if entry.name[0] != "." and entry.is_dir())
     except OSError as error:
-        raise DataError(f"can't read {shown(folder)} ({error.strerror}). Allow reading it, or give another folder.") from None
+        raise DataError(
+            f"can't read {shown(folder)} ({error.strerror}). Allow reading it, or give another folder."
+        ) from None
     classes: dict[str, str] = {}
     for name in found:
         if spelled(name) in classes:
-            raise DataError(f"two folders in {shown(folder)} are called '{shown(name)}', in two forms of Unicode. Make one of them.")
+            raise DataError(
+                f"two folders in {shown(folder)} are called '{shown(name)}', in two forms of Unicode. Make "
+                "one of them."
+            )
         classes[spelled(name)] = name
     if is_first and len(classes) < 2:
-        raise DataError(f"{shown(folder)} holds {len(classes)} classes, two are needed. Give a folder with one folder of images per class.")
+        raise DataError(
+            f"{shown(folder)} holds {len(classes)} classes, two are needed. Give a folder with one folder of "
+            "images per class."
+        )
     if is_first and all(name.casefold() in PART_NAMES for name in classes):
         names = " and ".join(map(shown, classes))
-        raise DataError(f"{shown(folder)} holds {names}, which would be taken for classes. Call them train and val.")
+        raise DataError(
+            f"{shown(folder)} holds {names}, which would be taken for classes. Call them train and val."
+        )
     return {name: classes[name] for name in sorted(classes)}
 
 
@@ -125,7 +139,10 @@ def list_files(
         found = sorted(_walk(folder / place, strange), key=lambda file: (spelled(file).split("/"), file))
         if not found:
             endings = ", ".join(sorted(ENDINGS)[:4])
-            raise DataError(f"class '{shown(name)}' in {shown(folder)} has no images. Add some ({endings}...), or remove the folder.")
+            raise DataError(
+                f"class '{shown(name)}' in {shown(folder)} has no images. Add some ({endings}...), or remove "
+                "the folder."
+            )
         odd += [f"{place}/{file}" for file in strange]
         names += [f"{place}/{file}" for file in found]
         numbers += [labels[name]] * len(found)
@@ -162,7 +179,9 @@ def _walk(folder: Path, odd: list[str]) -> list[str]:
                 elif is_image_name(entry.name):
                     (found if entry.is_file() else odd).append(name)
         except OSError as error:
-            raise DataError(f"can't read {shown(folder / prefix)} ({error.strerror}). Allow reading it, or remove it.") from None
+            raise DataError(
+                f"can't read {shown(folder / prefix)} ({error.strerror}). Allow reading it, or remove it."
+            ) from None
     return found
 
 
@@ -183,7 +202,8 @@ def _split(found: Listing, classes: tuple[str, ...], seed: int) -> Listings:
     for label, numbers in of_class.items():
         if len(numbers) < 2:
             raise DataError(
-                f"class '{shown(classes[label])}' in {shown(found.root)} has one image. Add a second, so that one can validate."
+                f"class '{shown(classes[label])}' in {shown(found.root)} has one image. Add a second, so "
+                "that one can validate."
             )
         chances = [number_of(found.names[number].partition("/")[2], seed) / 2**64 for number in numbers]
         validates = [chance < VALIDATION_SHARE for chance in chances]

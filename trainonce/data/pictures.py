@@ -29,7 +29,11 @@ class Normalisation:
         counts = images_NCHW.shape[0] * images_NCHW.shape[2] * images_NCHW.shape[3]
         total = images_NCHW.sum(dim=(0, 2, 3), dtype=torch.double)
         # Squares of whole numbers are summed exactly, image after image, without a float copy of all of them.
-        squares = torch.stack([image.to(torch.long).square().sum(dim=(1, 2)) for image in images_NCHW]).sum(dim=0).double()
+        squares = (
+            torch.stack([image.to(torch.long).square().sum(dim=(1, 2)) for image in images_NCHW])
+            .sum(dim=0)
+            .double()
+        )
         mean = total / counts
         deviation = (squares / counts - mean.square()).clamp_min(0).sqrt()
         deviation = torch.where(deviation < 1e-6, 255.0, deviation)

@@ -1,4 +1,7 @@
-"""From tensors of images to a data set: takes training and validation images as bytes, gives them in the wanted size, normalised."""
+"""From tensors of images to a data set.
+
+Takes training and validation images as bytes, gives them in the wanted size, normalised.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,19 @@ from trainonce.data.sizing import describe_sizes
 Labelled = tuple[Tensor, Tensor]
 
 
-def in_memory(name: str, classes: tuple[str, ...], train: Labelled, validation: Labelled, options: DataOptions, *, flips: bool) -> DataSet:
-    """A data set of images that are all in memory; `flips` says whether a mirror image still means the same."""
+def in_memory(
+    name: str,
+    classes: tuple[str, ...],
+    train: Labelled,
+    validation: Labelled,
+    options: DataOptions,
+    *,
+    flips: bool,
+) -> DataSet:
+    """A data set of images that are all in memory.
+
+    `flips` says whether a mirror image still means the same.
+    """
     side, counts = train[0].shape[-1], [len(labels) for _, labels in (train, validation)]
     size = options.image_size or side
     train_images, validation_images = resize(train[0], size), resize(validation[0], size)
@@ -75,5 +89,8 @@ def resize(images_NCHW: Tensor, size: int) -> Tensor:
     if tuple(images_NCHW.shape[2:]) == (size, size):
         return images_NCHW.contiguous()
     # In pieces: a float copy of a whole data set would take four times its memory.
-    pieces = [F.interpolate(piece.float(), size=(size, size), mode="bilinear", antialias=True) for piece in images_NCHW.split(1024)]
+    pieces = [
+        F.interpolate(piece.float(), size=(size, size), mode="bilinear", antialias=True)
+        for piece in images_NCHW.split(1024)
+    ]
     return torch.cat([piece.round().clamp(0, 255).to(torch.uint8) for piece in pieces])

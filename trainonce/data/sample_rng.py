@@ -1,7 +1,9 @@
-"""Random numbers that belong to a sample: takes sample numbers and a seed, gives the same numbers whoever reads the sample.
+"""Random numbers that belong to a sample.
 
-A generator's numbers depend on what was drawn before, so that a resumed run, or one on more processes, would augment otherwise.
-Here every number is a hash of (seed, sample, column).
+Takes sample numbers and a seed, gives the same numbers whoever reads the sample.
+
+A generator's numbers depend on what was drawn before, so that a resumed run, or one on more processes, would
+augment otherwise. Here every number is a hash of (seed, sample, column).
 """
 
 from __future__ import annotations

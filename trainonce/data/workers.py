@@ -1,4 +1,6 @@
-"""Batches that other processes read: takes a data set whose items are whole batches and a number of processes, gives the batches in order.
+"""Batches that other processes read.
+
+Takes a data set whose items are whole batches and a number of processes, gives the batches in order.
 
 An item depends on nothing but its key, so a reading process that is killed costs time and nothing else.
 """
@@ -20,11 +22,17 @@ from trainonce.errors import WorkerLostError
 log = logging.getLogger("trainonce")
 
 MAX_LOSSES = 3
-"""Killed processes in one pass over the data before the run stops: memory that is short again and again stays short."""
+"""Killed processes in one pass over the data before the run stops.
+
+Memory that is short again and again stays short.
+"""
 
 
 def read_batches(dataset: Dataset[Any], keys: Iterable[Any], *, num_workers: int) -> Iterator[Any]:
-    """`dataset[key]` for every key, read ahead by `num_workers` processes; one that is killed is started again at the same key."""
+    """`dataset[key]` for every key, read ahead by `num_workers` processes.
+
+    One that is killed is started again at the same key.
+    """
     left, num_losses = deque(keys), 0
     # One batch is not worth a process.
     num_workers = num_workers if len(left) > 1 else 0
@@ -44,11 +52,16 @@ def read_batches(dataset: Dataset[Any], keys: Iterable[Any], *, num_workers: int
 
 
 def _is_loss(error: Exception) -> bool:
-    """Whether the process is gone, and not something that it has raised: that arrives as `Caught ... in DataLoader worker`."""
+    """Whether the process is gone, and not something that it has raised.
+
+    That arrives as `Caught ... in DataLoader worker`.
+    """
     if isinstance(error, RuntimeError):
         return str(error).startswith("DataLoader worker (pid")
     # The handle of a finished batch is asked from the process that made it; what is gone doesn't answer.
-    return isinstance(error, EOFError | ConnectionError | FileNotFoundError) and not str(error).startswith("Caught ")
+    return isinstance(error, EOFError | ConnectionError | FileNotFoundError) and not str(error).startswith(
+        "Caught "
+    )
 
 
 def _tell_loss(error: Exception, num_losses: int) -> None:
@@ -66,7 +79,8 @@ def _start_reading(dataset: Dataset[Any], keys: Sequence[Any], num_workers: int)
         return _load(dataset, keys, num_workers)
     before = signal.getsignal(signal.SIGCHLD)
     found = _load(dataset, keys, num_workers)
-    # torch answers this signal by an error wherever the training step happens to be; without that, the loss shows when a batch is due.
+    # torch answers this signal by an error wherever the training step happens to be; without that, the loss
+    # shows when a batch is due.
     is_torch = getattr(before, "__module__", "").startswith("torch.")
     signal.signal(signal.SIGCHLD, signal.SIG_DFL if before is None or is_torch else before)
     return found

@@ -1,4 +1,7 @@
-"""How fast a model is where it is used: takes the dense and the small model, gives milliseconds per call in each engine, in turns."""
+"""How fast a model is where it is used.
+
+Takes the dense and the small model, gives milliseconds per call in each engine, in turns.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,10 @@ def bench(
     dense, small, image = dense.to(device), small.to(device), image.to(device)
     for engine in engines:
         for batch_size in batch_sizes:
-            say(f"{engine}, batch {batch_size}" + (": compiling takes a minute or more" if engine == "compiled" else ""))
+            say(
+                f"{engine}, batch {batch_size}"
+                + (": compiling takes a minute or more" if engine == "compiled" else "")
+            )
             # Once for both models: it drops what was compiled before.
             torch.compiler.reset()
             try:
@@ -109,8 +115,18 @@ class _Session(nn.Module):
             warnings.simplefilter("ignore")
             file = Path(folder) / "model.onnx"
             try:
-                torch.onnx.export(model, (batch,), str(file), input_names=["images"], dynamo=True, external_data=False, verbose=False)
-                self._session = onnxruntime.InferenceSession(file.read_bytes(), options, providers=["CPUExecutionProvider"])
+                torch.onnx.export(
+                    model,
+                    (batch,),
+                    str(file),
+                    input_names=["images"],
+                    dynamo=True,
+                    external_data=False,
+                    verbose=False,
+                )
+                self._session = onnxruntime.InferenceSession(
+                    file.read_bytes(), options, providers=["CPUExecutionProvider"]
+                )
             except Exception as error:
                 raise _refusal(error) from error
 

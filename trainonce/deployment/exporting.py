@@ -1,4 +1,7 @@
-"""Files for other programs: takes a model and samples, writes ONNX, a torch.export program or an artefact, each compared with the model."""
+"""Files for other programs.
+
+Takes a model and samples, writes ONNX, a torch.export program or an artefact, each compared with the model.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,9 @@ def export_onnx(model: nn.Module, samples: Samples, path: Path) -> Exported:
     try:
         import onnxruntime
     except ImportError:
-        raise ExportError("ONNX needs packages that are not installed. Install them with: pip install 'trainonce[export]'") from None
+        raise ExportError(
+            "ONNX needs packages that are not installed. Install them with: pip install 'trainonce[export]'"
+        ) from None
     with _draft_of(path) as draft, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -58,7 +63,9 @@ def export_onnx(model: nn.Module, samples: Samples, path: Path) -> Exported:
         except OSError:
             raise
         except Exception as error:
-            raise ExportError(f"torch can't export this model ({reason_of(error)}). Try --format pt2.") from error
+            raise ExportError(
+                f"torch can't export this model ({reason_of(error)}). Try --format pt2."
+            ) from error
         session = onnxruntime.InferenceSession(str(draft), providers=["CPUExecutionProvider"])
         return _compared(
             _Placed(model, _device_of(model)),
@@ -71,19 +78,24 @@ def export_onnx(model: nn.Module, samples: Samples, path: Path) -> Exported:
 def export_program(model: nn.Module, samples: Samples, path: Path) -> Exported:
     """A `torch.export` program for any batch size, read again and compared.
 
-    Reading such a file can run code, so what is read are the bytes that were made here; the file must hold the same.
+    Reading such a file can run code, so what is read are the bytes that were made here; the file must hold
+    the same.
     """
     content = io.BytesIO()
     try:
         example = _first_inputs(samples).to(_device_of(model))
-        program = torch.export.export(model.eval(), (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+        program = torch.export.export(
+            model.eval(), (example,), dynamic_shapes=({0: torch.export.Dim("batch")},)
+        )
         # Into memory: torch's own writing of files ends the whole process on a full disk.
         torch.export.save(program, content)
     except Exception as error:
         raise ExportError(f"torch can't export this model ({reason_of(error)}).") from error
     content.seek(0)
     device = _device_of(model)
-    found = _compared(_Placed(model, device), samples, path, _Placed(torch.export.load(content).module(), device))
+    found = _compared(
+        _Placed(model, device), samples, path, _Placed(torch.export.load(content).module(), device)
+    )
     with _draft_of(path) as draft:
         draft.write_bytes(content.getvalue())
         if draft.read_bytes() != content.getvalue():
@@ -93,7 +105,10 @@ def export_program(model: nn.Module, samples: Samples, path: Path) -> Exported:
 
 @contextmanager
 def _draft_of(path: Path) -> Iterator[Path]:
-    """A file that gets the name `path` when the block ends well, and is gone when it doesn't; what has that name stays till then."""
+    """A file that gets the name `path` when the block ends well, and is gone when it doesn't.
+
+    What has that name stays till then.
+    """
     refuse_links(path, within=path.parent)
     draft = draft_of(path)
     try:
@@ -101,13 +116,17 @@ def _draft_of(path: Path) -> Iterator[Path]:
         draft.replace(path)
     except OSError as error:
         reason = error.strerror or reason_of(error)
-        raise ExportError(f"can't write {path} ({reason}). Make room there and allow writing, or pass another --out.") from None
+        raise ExportError(
+            f"can't write {path} ({reason}). Make room there and allow writing, or pass another --out."
+        ) from None
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
 
 
-def export_artifact(model: nn.Module, samples: Samples, path: Path, *, build: Callable[[], nn.Module]) -> Exported:
+def export_artifact(
+    model: nn.Module, samples: Samples, path: Path, *, build: Callable[[], nn.Module]
+) -> Exported:
     """The folder that `trainonce.load` reads, loaded onto a freshly built model."""
     save(model, path)
     device = _device_of(model)
@@ -149,12 +168,17 @@ def _compared(model: nn.Module, samples: Samples, path: Path, run: Callable[[Ten
         wanted, found = model(inputs), run(inputs)
         here = compare(wanted, found)
         if here.num_nan:
-            raise ExportError("the model gives NaN on a validation sample: it has diverged, and there is nothing to export.")
+            raise ExportError(
+                "the model gives NaN on a validation sample: it has diverged, and there is nothing to export."
+            )
         _check_classes(wanted, found, path)
         num_samples += len(inputs)
         difference |= here
     if difference.relative > LARGEST_DIFFERENCE:
-        raise ExportError(f"{path} differs from the model by {difference.relative:.1e} of its largest score. Please report this.")
+        raise ExportError(
+            f"{path} differs from the model by {difference.relative:.1e} of its largest score. Please report "
+            "this."
+        )
     return Exported(path=path, num_samples=num_samples, largest_difference=difference.relative)
 
 
@@ -165,4 +189,6 @@ def _check_classes(wanted: Tensor, found: Tensor, path: Path) -> None:
     gap = wanted.topk(2, dim=1).values.diff(dim=1).abs()
     # Two classes with the same score may change places.
     if float(gap[differs].max()) > LARGEST_DIFFERENCE * float(wanted.abs().max()):
-        raise ExportError(f"{path} gives another class for a validation sample. Please report this, with the model's name.")
+        raise ExportError(
+            f"{path} gives another class for a validation sample. Please report this, with the model's name."
+        )

@@ -1,7 +1,7 @@
 """How far two results are apart: takes tensors, gives numbers that a NaN can't hide in.
 
-`max(0.0, nan)` is 0.0 and `nan > tolerance` is False, so a comparison written on the spot calls a broken model equal. Every
-comparison of outputs in this package is the one below.
+`max(0.0, nan)` is 0.0 and `nan > tolerance` is False, so a comparison written on the spot calls a broken
+model equal. Every comparison of outputs in this package is the one below.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ class Difference:
     """Between a reference and what should be equal to it."""
 
     largest: float = 0.0
-    """Between two numbers in the same place. Infinite if shapes differ, or if one of the two is NaN or infinite and the other
-    is not the same."""
+    """Between two numbers in the same place.
+
+    Infinite if shapes differ, or if one of the two is NaN or infinite and the other is not the same.
+    """
 
     scale: float = 0.0
     """The largest finite number of the reference, without its sign."""
@@ -77,14 +79,22 @@ def compare(reference: Tensor, found: Tensor) -> Difference:
 
 
 def relative_difference(reference: Sequence[Tensor], found: Sequence[Tensor]) -> float:
-    """The largest `relative` of two lists of tensors, each measured by its own scale; infinite if their numbers differ."""
+    """The largest `relative` of two lists of tensors, each measured by its own scale.
+
+    Infinite if their numbers differ.
+    """
     if len(reference) != len(found):
         return float("inf")
-    return max((compare(one, other).relative for one, other in zip(reference, found, strict=True)), default=0.0)
+    return max(
+        (compare(one, other).relative for one, other in zip(reference, found, strict=True)), default=0.0
+    )
 
 
 def can_be_compared(reference: Sequence[Tensor]) -> bool:
-    """Whether no tensor is NaN throughout; whatever is compared with one that is, is infinitely far from it."""
+    """Whether no tensor is NaN throughout.
+
+    Whatever is compared with one that is, is infinitely far from it.
+    """
     return relative_difference(reference, reference) == 0.0
 
 

@@ -1,4 +1,7 @@
-"""Running a user's model: on any kind of example, also on the meta device, and finding the tensors in what it returns."""
+"""Running a user's model.
+
+On any kind of example, also on the meta device, and finding the tensors in what it returns.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,11 @@ def output_tensors(outputs: Any) -> list[Tensor]:
             waiting.extend(reversed(list(item)))
         else:
             slots = [name for kind in type(item).__mro__ for name in getattr(kind, "__slots__", ())]
-            waiting.extend(reversed([*getattr(item, "__dict__", {}).values(), *(getattr(item, name, None) for name in slots)]))
+            waiting.extend(
+                reversed(
+                    [*getattr(item, "__dict__", {}).values(), *(getattr(item, name, None) for name in slots)]
+                )
+            )
     return found
 
 
@@ -66,7 +73,9 @@ def one_line(error: BaseException) -> str:
 
 
 class _ConstantsOnMeta(TorchDispatchMode):
-    """On the meta device nothing has a value; models still ask for those of constants (`mask.all()`, `arange(n)`).
+    """On the meta device nothing has a value.
+
+    Models still ask for those of constants (`mask.all()`, `arange(n)`).
 
     Whatever is computed from constants alone is computed a second time on the CPU, and asked there.
     """
@@ -91,7 +100,9 @@ class _ConstantsOnMeta(TorchDispatchMode):
         ):
             real_args, real_kwargs = tree_map(self._real, (args, kwargs))
             with _disable_current_modes():
-                real = [item for item in tree_leaves(func(*real_args, **real_kwargs)) if isinstance(item, Tensor)]
+                real = [
+                    item for item in tree_leaves(func(*real_args, **real_kwargs)) if isinstance(item, Tensor)
+                ]
             for tensor, value in zip(made, real, strict=True):
                 self.known[tensor] = value
         return result

@@ -17,7 +17,10 @@ from torch import Tensor
 from trainonce.errors import TrainonceError
 
 MOST_ELEMENTS, MOST_INTEGERS = 2**22, 2**16
-"""Elements of all tensors of a stand-in together, and of those of whole numbers; a file may not ask for more memory."""
+"""Elements of all tensors of a stand-in together, and of those of whole numbers.
+
+A file may not ask for more memory.
+"""
 
 MOST_PARTS = 1000
 
@@ -31,7 +34,10 @@ _DTYPES = {
         torch.complex64,
         torch.complex128,
     )
-} | {str(dtype).removeprefix("torch."): dtype for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool)}
+} | {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool)
+}
 
 
 class OutlineError(TrainonceError, ValueError):
@@ -54,7 +60,11 @@ def stand_in(outline: Any) -> Any:
     parts = _parts(outline)
     sizes = [(_num_elements(part), "range" in part) for part in parts]
     num_integers = sum(size for size, is_whole in sizes if is_whole)
-    if len(parts) > MOST_PARTS or num_integers > MOST_INTEGERS or sum(size for size, _ in sizes) > MOST_ELEMENTS:
+    if (
+        len(parts) > MOST_PARTS
+        or num_integers > MOST_INTEGERS
+        or sum(size for size, _ in sizes) > MOST_ELEMENTS
+    ):
         raise OutlineError("the example is too large")
     try:
         return _made(outline, torch.Generator().manual_seed(0))
@@ -70,9 +80,15 @@ def _outline(item: Any) -> Any:
         found: dict[str, Any] = {"tensor": [int(size) for size in item.shape], "dtype": dtype}
         if not (item.is_floating_point() or item.is_complex()):
             # Numbers of words or classes: others would be outside the model's tables.
-            found["range"] = [0, 1] if item.is_meta or not item.numel() else [int(item.min()), int(item.max())]
+            found["range"] = (
+                [0, 1] if item.is_meta or not item.numel() else [int(item.min()), int(item.max())]
+            )
         return found
-    if item is None or isinstance(item, bool | int | str) or (isinstance(item, float) and math.isfinite(item)):
+    if (
+        item is None
+        or isinstance(item, bool | int | str)
+        or (isinstance(item, float) and math.isfinite(item))
+    ):
         return {"value": item}
     if isinstance(item, tuple | list) and type(item) in (tuple, list):
         return {type(item).__name__: [_outline(part) for part in item]}
@@ -97,7 +113,11 @@ def _parts(outline: Any) -> list[dict[str, Any]]:
 
 def _num_elements(part: dict[str, Any]) -> int:
     shape = part.get("tensor", [0])
-    if not isinstance(shape, list) or len(shape) > 16 or not all(type(size) is int and 0 <= size <= MOST_ELEMENTS for size in shape):
+    if (
+        not isinstance(shape, list)
+        or len(shape) > 16
+        or not all(type(size) is int and 0 <= size <= MOST_ELEMENTS for size in shape)
+    ):
         raise OutlineError("no tensor has such a shape")
     return math.prod(shape)
 

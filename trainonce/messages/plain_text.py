@@ -38,7 +38,10 @@ def reason_of(error: BaseException, longest: int = 160) -> str:
 
 
 def shown(value: object, *, most: int = LONGEST_VALUE) -> str:
-    """A value as a message shows it: a text as it is, an error by its words, anything else as Python writes it."""
+    """A value as a message shows it.
+
+    A text as it is, an error by its words, anything else as Python writes it.
+    """
     if isinstance(value, BaseException):
         return reason_of(value, most)
     return in_one_line(value, most) if isinstance(value, str) else quoted(value, most=most)
@@ -65,7 +68,9 @@ def shorten(value: object) -> str:
 def shown_path(path: object) -> str:
     """A path as a message shows it; of a long one the end, which tells more."""
     text = str(path)
-    return in_one_line(text if len(text) <= LONGEST_PATH else f"...{text[3 - LONGEST_PATH :]}", 6 * LONGEST_PATH)
+    return in_one_line(
+        text if len(text) <= LONGEST_PATH else f"...{text[3 - LONGEST_PATH :]}", 6 * LONGEST_PATH
+    )
 
 
 def steers(text: str) -> bool:
@@ -74,7 +79,8 @@ def steers(text: str) -> bool:
 
 
 def _shown(letter: str) -> str:
-    # Cc: control characters, Cf: direction of writing and other invisible ones, Zl and Zp: line ends of Unicode,
+    # Cc: control characters, Cf: direction of writing and other invisible ones, Zl and Zp: line ends of
+    # Unicode,
     # Cs: bytes of a file name that are no text, Cn and Co: what no font has.
     if unicodedata.category(letter) not in ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp") or letter in _JOINERS:
         return letter

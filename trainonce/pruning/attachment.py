@@ -1,4 +1,7 @@
-"""`attach` a pruner to a model and its optimizer: settings checked, model inspected, budget known to be reachable."""
+"""`attach` a pruner to a model and its optimizer.
+
+Settings checked, model inspected, budget known to be reachable.
+"""
 
 from __future__ import annotations
 
@@ -47,15 +50,19 @@ def attach(
 ) -> Pruner:
     """A pruner that makes `model` smaller while `optimizer` trains it.
 
-    Give one budget: `keep_flops` or `keep_params`, the share of the whole model that stays. `keep` names modules to leave alone,
-    `round_to` the number that widths should be multiples of (None: a sixteenth of the layer, at most 16). With `shrink=False`
-    the model is cut only by `finish`. A pruner that was attached to the same model before is detached.
+    Give one budget: `keep_flops` or `keep_params`, the share of the whole model that stays. `keep` names
+    modules to leave alone, `round_to` the number that widths should be multiples of (None: a sixteenth of the
+    layer, at most 16). With `shrink=False` the model is cut only by `finish`. A pruner that was attached to
+    the same model before is detached.
 
-    Example: `pruner = trainonce.attach(model, optimizer, example=images, keep_flops=0.45, total_steps=len(loader) * epochs)`.
+    Example: `pruner = trainonce.attach(model, optimizer, example=images, keep_flops=0.45,
+    total_steps=len(loader) * epochs)`.
     """
     _check_settings(total_steps, policy, schedule, strength, pull)
     if not isinstance(model, nn.Module):
-        raise PrunerError(f"model must be an nn.Module, got {_kind(model)}. Give the model that the optimizer trains.")
+        raise PrunerError(
+            f"model must be an nn.Module, got {_kind(model)}. Give the model that the optimizer trains."
+        )
     inner, optimizer = unwrapped_model(model), unwrapped_optimizer(optimizer)
     try:
         check_owned(optimizer, inner)
@@ -64,10 +71,21 @@ def attach(
     if (words := refusal(optimizer)) is not None:
         raise PrunerError(words)
     others = _find_others(inner, optimizer)
-    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad}
+    trained = {
+        id(parameter)
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        if parameter.requires_grad
+    }
     tensors = {name: parameter for name, parameter in inner.named_parameters() if id(parameter) in trained}
     budget = find_budget(
-        inner, example=example, trained=tensors.keys(), keep_flops=keep_flops, keep_params=keep_params, keep=keep, round_to=round_to
+        inner,
+        example=example,
+        trained=tensors.keys(),
+        keep_flops=keep_flops,
+        keep_params=keep_params,
+        keep=keep,
+        round_to=round_to,
     )
     pruner = Pruner(
         model,
@@ -96,38 +114,66 @@ def find_budget(
     keep: Sequence[str],
     round_to: int | None,
 ) -> Budget:
-    """The budget of a model whose `trained` parameters an optimizer has; BudgetError if the model can't get as small."""
+    """The budget of a model whose `trained` parameters an optimizer has.
+
+    BudgetError if the model can't get as small.
+    """
     if (keep_flops is None) == (keep_params is None):
-        raise BudgetError("give one budget, keep_flops or keep_params. keep_flops=0.45 keeps 45 % of the model's FLOPs.")
+        raise BudgetError(
+            "give one budget, keep_flops or keep_params. keep_flops=0.45 keeps 45 % of the model's FLOPs."
+        )
     # Before the model is inspected, which takes a while.
-    check_share("keep_params" if keep_flops is None else "keep_flops", keep_params if keep_flops is None else keep_flops)
+    check_share(
+        "keep_params" if keep_flops is None else "keep_flops",
+        keep_params if keep_flops is None else keep_flops,
+    )
     units = Units.of(inspect(safe_to_reshape(model), example, keep=keep), trained)
     if keep_flops is not None:
         return Budget.of_flops(units, keep_flops, round_to)
     return Budget.of_parameters(units, keep_params or 0, round_to)
 
 
-def _check_settings(total_steps: object, policy: object, schedule: object, strength: object, pull: object) -> None:
+def _check_settings(
+    total_steps: object, policy: object, schedule: object, strength: object, pull: object
+) -> None:
     if not isinstance(total_steps, int) or isinstance(total_steps, bool) or total_steps < 1:
         raise PrunerError(
-            f"total_steps must be the number of optimizer steps of the whole run, got {total_steps!r}. Give epochs * batches."
+            f"total_steps must be the number of optimizer steps of the whole run, got {total_steps!r}. Give "
+            "epochs * batches."
         )
     if policy is not None and not isinstance(policy, Policy):
-        raise PrunerError(f"policy must be an object such as trainonce.policies.FilterNorm(), got {_kind(policy)}.")
+        raise PrunerError(
+            f"policy must be an object such as trainonce.policies.FilterNorm(), got {_kind(policy)}."
+        )
     if schedule is not None and not isinstance(schedule, Schedule):
-        raise PrunerError(f"schedule must be a trainonce.Schedule, got {_kind(schedule)}. Schedule.paper() is the paper's.")
+        raise PrunerError(
+            f"schedule must be a trainonce.Schedule, got {_kind(schedule)}. Schedule.paper() is the paper's."
+        )
     if strength is not None and not isinstance(strength, Strength):
-        raise PrunerError(f"strength must be a trainonce.Strength, got {_kind(strength)}. Strength.constant(10) is the paper's.")
+        raise PrunerError(
+            f"strength must be a trainonce.Strength, got {_kind(strength)}. Strength.constant(10) is the "
+            "paper's."
+        )
     if pull is not None and (isinstance(pull, type) or not callable(getattr(pull, "pulled", None))):
-        raise PrunerError(f"pull must be an object such as trainonce.Proximal() or trainonce.HalfSpace(), got {_kind(pull)}.")
+        raise PrunerError(
+            "pull must be an object such as trainonce.Proximal() or trainonce.HalfSpace(), got "
+            f"{_kind(pull)}."
+        )
 
 
 def _kind(thing: object) -> str:
-    return f"the class {thing.__name__}; write {thing.__name__}()" if isinstance(thing, type) else type(thing).__name__
+    return (
+        f"the class {thing.__name__}; write {thing.__name__}()"
+        if isinstance(thing, type)
+        else type(thing).__name__
+    )
 
 
 def _find_others(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Pruner]:
-    """Pruners of the same model, which the new one takes the place of; refused if they are on another part of its parameters."""
+    """Pruners of the same model, which the new one takes the place of.
+
+    Refused if they are on another part of its parameters.
+    """
     mine = _numbers(optimizer)
     if any(mine.isdisjoint(_numbers(other.optimizer)) for other in _living(model)):
         # Perhaps of a run that is over, and only not collected yet.
@@ -136,16 +182,25 @@ def _find_others(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Pru
     for other in others:
         if mine.isdisjoint(_numbers(other.optimizer)):
             raise PrunerError(
-                f"this model has a pruner on another optimizer ({type(other.optimizer).__name__}), which trains other parameters; one "
-                f"pruner works with one optimizer. Give one optimizer all parameters, or call detach() on that pruner first."
+                f"this model has a pruner on another optimizer ({type(other.optimizer).__name__}), which "
+                "trains other parameters; one "
+                "pruner works with one optimizer. Give one optimizer all parameters, or call detach() on "
+                "that pruner first."
             )
     return others
 
 
 def _living(model: nn.Module) -> list[Pruner]:
-    """The pruners in force on parameters of a model; those of other models that the same optimizer trains are none."""
+    """The pruners in force on parameters of a model.
+
+    Those of other models that the same optimizer trains are none.
+    """
     own = {id(parameter) for parameter in model.parameters()}
-    return [pruner for pruner in _PRUNERS if pruner.is_attached and any(id(parameter) in own for parameter in pruner.model.parameters())]
+    return [
+        pruner
+        for pruner in _PRUNERS
+        if pruner.is_attached and any(id(parameter) in own for parameter in pruner.model.parameters())
+    ]
 
 
 def _numbers(optimizer: torch.optim.Optimizer) -> set[int]:
@@ -153,13 +208,21 @@ def _numbers(optimizer: torch.optim.Optimizer) -> set[int]:
 
 
 def _replace(others: list[Pruner], pruner: Pruner) -> None:
-    """The new pruner in the place of others; said if they had begun, because what they have learned is lost."""
+    """The new pruner in the place of others.
+
+    Said if they had begun, because what they have learned is lost.
+    """
     for other in others:
         other.detach()
         if other.num_steps:
-            cut = ", which had cut the model already: the new budget is a share of what is left" if other.cuts else ""
+            cut = (
+                ", which had cut the model already: the new budget is a share of what is left"
+                if other.cuts
+                else ""
+            )
             warnings.warn(
-                f"this pruner replaces one that had made {other.num_steps} steps{cut}. Its masks are lost; the model is as it was.",
+                f"this pruner replaces one that had made {other.num_steps} steps{cut}. Its masks are lost; "
+                "the model is as it was.",
                 RuntimeWarning,
                 stacklevel=3,
             )

@@ -1,4 +1,7 @@
-"""From scores to masks that keep a promise: at or below the budget, close to it, on round widths, no group emptied."""
+"""From scores to masks that keep a promise.
+
+At or below the budget, close to it, on round widths, no group emptied.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from trainonce.pruning.units import Units
 from trainonce.structure.cost import Meter
 
 WIDEST_ROUNDING = 16
-"""Widths that are multiples of 16 fill the vector units of CPUs and GPUs; odd ones can make a smaller model slower."""
+"""Widths that are multiples of 16 fill the vector units of CPUs and GPUs.
+
+Odd ones can make a smaller model slower.
+"""
 
 CLOSE_ENOUGH = 0.005
 """The share of the whole model that may be left unused before finer steps than the rounding are taken."""
@@ -43,7 +49,10 @@ class Budget:
     """The units that may stay; what an earlier decision has dropped may not."""
 
     required: Tensor
-    """The units that must stay as long as they are available: their weights are frozen. Always whole groups."""
+    """The units that must stay as long as they are available: their weights are frozen.
+
+    Always whole groups.
+    """
 
     @classmethod
     def of_flops(cls, units: Units, share: float, round_to: int | None) -> Budget:
@@ -58,20 +67,34 @@ class Budget:
     @classmethod
     def _checked(cls, units: Units, meter: Meter, share: float, round_to: int | None, word: str) -> Budget:
         check_share(word, share)
-        if round_to is not None and (not isinstance(round_to, int) or isinstance(round_to, bool) or round_to < 1):
-            raise BudgetError(f"round_to must be a whole number from 1 on, got {round_to!r}. None chooses by width, 1 means any width.")
+        if round_to is not None and (
+            not isinstance(round_to, int) or isinstance(round_to, bool) or round_to < 1
+        ):
+            raise BudgetError(
+                f"round_to must be a whole number from 1 on, got {round_to!r}. None chooses by width, 1 "
+                "means any width."
+            )
         if not len(units):
-            raise BudgetError(f"{word}={share} has nothing to act on: no channel of this model may be cut. {units.why_kept()}")
+            raise BudgetError(
+                f"{word}={share} has nothing to act on: no channel of this model may be cut. "
+                f"{units.why_kept()}"
+            )
         total = float(meter(units.alive(torch.ones(len(units)))))
         if total == 0:
-            raise BudgetError(f"{word} has nothing to count: the model has no multiply-adds on this example. Give keep_params instead.")
-        roundings = torch.tensor([_rounding(group.num_channels, group.width, round_to) for group in units.groups], dtype=torch.long)
+            raise BudgetError(
+                f"{word} has nothing to count: the model has no multiply-adds on this example. Give "
+                "keep_params instead."
+            )
+        roundings = torch.tensor(
+            [_rounding(group.num_channels, group.width, round_to) for group in units.groups], dtype=torch.long
+        )
         ones = torch.ones(len(units), dtype=torch.bool)
         budget = cls(units, meter, total, float(share), roundings, word, available=ones, required=~ones)
         smallest = budget.share_of(budget.least())
         if share < smallest:
             raise BudgetError(
-                f"{word}={share} can't be reached: with one channel left in every group that may be cut, {smallest:.4f} remains. "
+                f"{word}={share} can't be reached: with one channel left in every group that may be cut, "
+                f"{smallest:.4f} remains. "
                 f"{units.why_kept()} Ask for {_up(smallest)} to 1."
             )
         return budget
@@ -105,7 +128,9 @@ class Budget:
     def least(self) -> Tensor:
         """Masks with one unit in every group, and all that is required."""
         masks = torch.zeros(len(self.units))
-        first = torch.cat([torch.ones(1, dtype=torch.bool), self.units.group_of[1:] != self.units.group_of[:-1]])
+        first = torch.cat(
+            [torch.ones(1, dtype=torch.bool), self.units.group_of[1:] != self.units.group_of[:-1]]
+        )
         masks[first[: len(masks)]] = 1
         return torch.where(self.required, self.available.to(masks.dtype), masks)
 
@@ -135,12 +160,17 @@ class Budget:
             torch.ones_like(self.roundings),
         ):
             counts = self._filled(order, counts, finest, target)
-            if target - self._cost_of(order, counts) <= min(CLOSE_ENOUGH * self.total, CLOSE_ENOUGH_OF_BUDGET * target):
+            if target - self._cost_of(order, counts) <= min(
+                CLOSE_ENOUGH * self.total, CLOSE_ENOUGH_OF_BUDGET * target
+            ):
                 break
         return order.masks(counts)
 
     def _allowed(self, share: float) -> float:
-        """The largest whole cost whose share is at most this one; `share * total` alone may round to just below it."""
+        """The largest whole cost whose share is at most this one.
+
+        `share * total` alone may round to just below it.
+        """
         below = math.floor(share * self.total)
         return float(below + ((below + 1) / self.total <= share))
 
@@ -158,14 +188,20 @@ class Budget:
         return float(self.cost(order.masks(counts)))
 
     def _rounded(self, order: _Order, counts: Tensor) -> Tensor:
-        """Each width to the nearest multiple; a whole group stays whole, and one too narrow for a multiple stays as it is."""
+        """Each width to the nearest multiple.
+
+        A whole group stays whole, and one too narrow for a multiple stays as it is.
+        """
         sizes = order.sizes
         rounded = (counts + self.roundings // 2) // self.roundings * self.roundings
         rounded = torch.where((rounded == 0) | (counts == sizes), counts, rounded)
         return rounded.minimum(sizes)
 
     def _step_down(self, order: _Order, counts: Tensor) -> Tensor:
-        """One rounding step less in the group whose next units score lowest; single units where a whole step would empty it."""
+        """One rounding step less in the group whose next units score lowest.
+
+        Single units where a whole step would empty it.
+        """
         best, chosen = float("inf"), None
         for number, count in enumerate(counts.tolist()):
             if count <= 1 or bool(order.is_required[number]):
@@ -176,7 +212,9 @@ class Budget:
             mean = float(order.scores_of(number)[fewer:count].mean())
             if mean < best:
                 best, chosen = mean, (number, fewer)
-        assert chosen is not None, "checked before: one unit in each group and what is required is below the budget"
+        assert chosen is not None, (
+            "checked before: one unit in each group and what is required is below the budget"
+        )
         counts = counts.clone()
         counts[chosen[0]] = chosen[1]
         return counts
@@ -215,7 +253,9 @@ class _Order:
 
     def __init__(self, units: Units, scores: Tensor, available: Tensor, required: Tensor) -> None:
         if scores.shape != (len(units),) or bool(torch.isnan(scores).any()):
-            raise ValueError(f"scores must be {len(units)} numbers, one per unit, got shape {tuple(scores.shape)} or NaN.")
+            raise ValueError(
+                f"scores must be {len(units)} numbers, one per unit, got shape {tuple(scores.shape)} or NaN."
+            )
         scores = scores.detach().double().cpu()
         # Below all others, so that no count that is taken from the best reaches them.
         self.scores = torch.where(available, scores, scores.min() - 1)
@@ -249,7 +289,9 @@ class _Order:
 
     def counts_of_best(self, num_best: int) -> Tensor:
         """How many of the best units of all lie in each group, at least one."""
-        counts = torch.bincount(self._units.group_of[self._best[:num_best]], minlength=len(self._units.groups))
+        counts = torch.bincount(
+            self._units.group_of[self._best[:num_best]], minlength=len(self._units.groups)
+        )
         return torch.where(self.is_required, self.sizes, counts.clamp_min(1))
 
     def masks(self, counts: Tensor) -> Tensor:
@@ -267,13 +309,18 @@ def check_share(word: str, share: object) -> None:
         number = math.nan
     number = number / 100 if 1 < number <= 100 else number
     meant = (
-        f"Did you mean {number:g}?" if isinstance(share, int | float | str) and 0 < number < 1 else "0.45 keeps 45 % of the whole model."
+        f"Did you mean {number:g}?"
+        if isinstance(share, int | float | str) and 0 < number < 1
+        else "0.45 keeps 45 % of the whole model."
     )
     raise BudgetError(f"{word} must be above 0 and at most 1, got {share!r}. {meant}")
 
 
 def _rounding(num_channels: int, width: int, round_to: int | None) -> int:
-    """What a group's width is rounded to: about a sixteenth of it, a power of two up to 16; on heads any number."""
+    """What a group's width is rounded to: about a sixteenth of it, a power of two up to 16.
+
+    On heads any number.
+    """
     if round_to is not None:
         return min(round_to, num_channels)
     if width > 1:

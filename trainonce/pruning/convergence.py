@@ -13,10 +13,12 @@ class GradientMapping:
 
         P_t = (z_t - z_{t+1}) / eta_t
 
-    where z_{t+1} is the point after the optimizer's step and the projection. Its mean over a run falls as O(T^-1/4) for the
-    paper's algorithm. Watch after `attach`, so that the projection is seen; a copy of the parameters is held during each step.
+    where z_{t+1} is the point after the optimizer's step and the projection. Its mean over a run falls as
+    O(T^-1/4) for the paper's algorithm. Watch after `attach`, so that the projection is seen; a copy of the
+    parameters is held during each step.
 
-    Example: `watch = trainonce.GradientMapping(optimizer)`, then `watch.norm` after each step and `watch.mean` at the end.
+    Example: `watch = trainonce.GradientMapping(optimizer)`, then `watch.norm` after each step and
+    `watch.mean` at the end.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:

@@ -1,4 +1,7 @@
-"""The course of one run: what is learned, decided, pulled to zero and cut, step by step; `Pruner` is its public face."""
+"""The course of one run: what is learned, decided, pulled to zero and cut, step by step.
+
+`Pruner` is its public face.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,14 @@ class Course:
         self._pulling = Pulling(units, tensors, optimizer, pull=pull, strength=strength, timetable=timetable)
         self._frozen = Frozen(tensors, (rows.tensor for rows in units.writers), optimizer)
         self._copies = Copies(model)
-        self._search = Search(units, tensors, budget, seed, timetable.num_updates, lambda: timetable.search_progress(self.num_steps))
+        self._search = Search(
+            units,
+            tensors,
+            budget,
+            seed,
+            timetable.num_updates,
+            lambda: timetable.search_progress(self.num_steps),
+        )
         policy.start(self._search)
 
     @property
@@ -91,7 +101,11 @@ class Course:
     def stuck(self) -> dict[str, str]:
         """Parameters whose units are to go but can't, with the reason: they are not trained any more."""
         goes, units = self.decision.masks == 0, self._search.units
-        return {name: reason for name, reason in self._frozen.now.items() if bool((units.written_by([name]) & goes).any())}
+        return {
+            name: reason
+            for name, reason in self._frozen.now.items()
+            if bool((units.written_by([name]) & goes).any())
+        }
 
     @property
     def held_groups(self) -> dict[str, str]:
@@ -114,7 +128,9 @@ class Course:
             loss = self._learning.update(closure, rows, required=required, idle=idle, step=self.num_steps)
             self.controller_loss = self.controller_loss if loss is None else loss
         if self._is_update:
-            self._pulling.pull_gently(self._policy.penalised() & self._search.available & ~self._search.required)
+            self._pulling.pull_gently(
+                self._policy.penalised() & self._search.available & ~self._search.required
+            )
         self.num_steps += 1
         self._decide_if_due()
         self._look_for_copies()
@@ -184,22 +200,33 @@ class Course:
         return self._timetable.is_update(self.num_steps) and not self.decision.is_final
 
     def _decide_if_due(self) -> None:
-        decision = self.decision.next(self._search.budget, self._policy.scores, self._timetable, self.num_steps)
+        decision = self.decision.next(
+            self._search.budget, self._policy.scores, self._timetable, self.num_steps
+        )
         if decision is not None:
             self._decide(decision)
         stuck = self._search.required & (self.decision.masks == 0)
-        if not bool(stuck.any()) or not self._pulling.is_overdue(self.num_steps) or self._pulling.has_arrived():
+        if (
+            not bool(stuck.any())
+            or not self._pulling.is_overdue(self.num_steps)
+            or self._pulling.has_arrived()
+        ):
             return
         names = named_first(self.stuck)
         budget = self._budget.requiring(self._search.required)
         around = self.decision.around(stuck, budget, self._policy.scores, self.num_steps)
         if around is not None:
             self._decide(around)
-            self._say("around", f"{int(stuck.sum())} units that were to go are kept, because {names} can't be trained; others go instead.")
+            self._say(
+                "around",
+                f"{int(stuck.sum())} units that were to go are kept, because {names} can't be trained; "
+                "others go instead.",
+            )
         else:
             self._say(
                 "beyond",
-                f"{budget.word}={budget.share} can't be reached while {names} can't be trained: {int(stuck.sum())} units are to go, but "
+                f"{budget.word}={budget.share} can't be reached while {names} can't be trained: "
+                f"{int(stuck.sum())} units are to go, but "
                 f"are not at zero. Unfreeze until pruner.step() returns True, else finish() will be refused.",
             )
 
@@ -226,25 +253,38 @@ class Course:
         if frozen:
             self._say(
                 "frozen",
-                f"{named_first(frozen)} is no longer trained ({frozen[min(frozen)]}): the {int(required.sum())} units that it writes "
+                f"{named_first(frozen)} is no longer trained ({frozen[min(frozen)]}): the "
+                f"{int(required.sum())} units that it writes "
                 f"are neither pulled nor cut while that lasts.",
             )
 
     def _look_for_copies(self) -> None:
-        """Early, so that little is lost; again when the first cut is decided, for averages that were made later."""
-        if self.shrinking.plans or not (self.num_steps in (1, 10) or self.num_steps == self.decision.at) or "copies" in self._said:
+        """Early, so that little is lost.
+
+        Again when the first cut is decided, for averages that were made later.
+        """
+        if (
+            self.shrinking.plans
+            or not (self.num_steps in (1, 10) or self.num_steps == self.decision.at)
+            or "copies" in self._said
+        ):
             return
         complaint = self._copies.complaint()
         if complaint is not None:
             self._say("copies", complaint)
 
     def _cut_or_go_on(self) -> bool:
-        """A cut that can't be proven must not end a long run: it goes on at full size, and `finish` says why."""
+        """A cut that can't be proven must not end a long run.
+
+        It goes on at full size, and `finish` says why.
+        """
         try:
             self.cut()
         except PlanError as error:
             self._shrinks = False
-            self._say("cut", f"the model could not shrink at step {self.num_steps}: {error} Training goes on.")
+            self._say(
+                "cut", f"the model could not shrink at step {self.num_steps}: {error} Training goes on."
+            )
             return False
         return True
 

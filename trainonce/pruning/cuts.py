@@ -1,4 +1,7 @@
-"""The cuts of one run: takes decisions on the dense model's units, and carries them out on the model as it is now."""
+"""The cuts of one run.
+
+Takes decisions on the dense model's units, and carries them out on the model as it is now.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +44,19 @@ class Shrinking:
         return Plan.from_masks(self._dense.partition, self._dense.split(masks))
 
     def cut(self, masks: Tensor) -> None:
-        """Make the model and the optimizer's state smaller, proven on the example; PlanError leaves all as it was."""
+        """Make the model and the optimizer's state smaller, proven on the example.
+
+        PlanError leaves all as it was.
+        """
         plan = self._next_plan(masks)
         cut(self._model, plan, optimizer=self._optimizer)
         self._note(masks, plan)
 
     @torch.no_grad()
     def clear(self, masks: Tensor) -> None:
-        """Instead of a cut: zero what reads the units that are gone, so that norms are those of the smaller model.
+        """Instead of a cut.
+
+        Zero what reads the units that are gone, so that norms are those of the smaller model.
 
         Nothing comes from these units, so neither the model's output nor a gradient changes.
         """
@@ -60,7 +68,9 @@ class Shrinking:
             gone = torch.ones(parameter.shape[axis_cut.axis], dtype=torch.bool, device=parameter.device)
             gone[list(axis_cut.kept)] = False
             places = gone.nonzero().flatten()
-            alike = [item for item in self._optimizer.state.get(parameter, {}).values() if isinstance(item, Tensor)]
+            alike = [
+                item for item in self._optimizer.state.get(parameter, {}).values() if isinstance(item, Tensor)
+            ]
             for tensor in (parameter.data, *(item for item in alike if item.shape == parameter.shape)):
                 tensor.index_fill_(axis_cut.axis, places, 0)
 

@@ -1,4 +1,7 @@
-"""What goes for good, from when on, and whether that is all: decided when it is due, and again where frozen weights can't follow."""
+"""What goes for good, from when on, and whether that is all.
+
+Decided when it is due, and again where frozen weights can't follow.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +39,22 @@ class Decision:
         """The decision that is due at this step, within this one; None if none is."""
         if not self.is_final and step >= timetable.settle_from:
             if not budget.is_reachable:
-                # Not with what is frozen at the moment: it is pulled if it is trained again before the end, and `finish` looks.
+                # Not with what is frozen at the moment: it is pulled if it is trained again before the end,
+                # and `finish` looks.
                 budget = budget.requiring(torch.zeros_like(budget.required))
             return Decision(budget.choose(same_everywhere(scores())), timetable.settle_from, is_final=True)
         if self.at is None and step >= timetable.first_cut_from:
-            # Half of the way, as a factor: what the first cut and the last leave over is the same share of what was there.
-            return Decision(budget.choose(same_everywhere(scores()), share=budget.share**0.5), timetable.first_cut_from)
+            # Half of the way, as a factor: what the first cut and the last leave over is the same share of
+            # what was there.
+            return Decision(
+                budget.choose(same_everywhere(scores()), share=budget.share**0.5), timetable.first_cut_from
+            )
         return None
 
     def around(self, stuck: Tensor, budget: Budget, scores: Scores, step: int) -> Decision | None:
-        """The decision with units kept that can't go; others go instead, if this was the final one. None if the budget forbids it.
+        """The decision with units kept that can't go; others go instead, if this was the final one.
+
+        None if the budget forbids it.
 
         What has been decided to go is at zero by now and goes in any case.
         """
@@ -53,4 +62,8 @@ class Decision:
         if not self.is_final:
             return replace(self, masks=left)
         budget = budget.within(left)
-        return Decision(budget.choose(same_everywhere(scores())), step, is_final=True) if budget.is_reachable else None
+        return (
+            Decision(budget.choose(same_everywhere(scores())), step, is_final=True)
+            if budget.is_reachable
+            else None
+        )

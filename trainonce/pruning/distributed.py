@@ -69,7 +69,9 @@ def safe_to_reshape(model: nn.Module) -> nn.Module:
 
 @contextmanager
 def gradient_exchange_paused(model: nn.Module) -> Iterator[None]:
-    """Inside, a forward and backward pass of `model` under a DDP wrapper exchange nothing: the caller averages what it needs.
+    """Inside, a forward and backward pass of `model` under a DDP wrapper exchange nothing.
+
+    The caller averages what it needs.
 
     The wrapper may have been made at any time, so it is found when it runs the model.
     """

@@ -1,4 +1,7 @@
-"""What the user's closure tells a policy: its loss on masked models, with every gradient and buffer left as it was."""
+"""What the user's closure tells a policy.
+
+Its loss on masked models, with every gradient and buffer left as it was.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ from trainonce.pruning.units import Rows
 class Learning:
     """Bound to a model, its optimizer and the policy that learns."""
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, policy: Policy, gates: Gates) -> None:
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, policy: Policy, gates: Gates
+    ) -> None:
         self._model = model
         self._optimizer = optimizer
         self._policy = policy
@@ -30,22 +35,34 @@ class Learning:
         return self._gates.rows
 
     def update(
-        self, closure: Callable[[], Tensor], rows: tuple[Rows, ...], *, required: Tensor, idle: Collection[str], step: int
+        self,
+        closure: Callable[[], Tensor],
+        rows: tuple[Rows, ...],
+        *,
+        required: Tensor,
+        idle: Collection[str],
+        step: int,
     ) -> float | None:
-        """Let the policy learn with gates on these rows, those of `required` units open; its loss, None if there was none.
+        """Let the policy learn with gates on these rows, those of `required` units open.
 
-        Where all gated parameters are `idle`, the loss has no gradient for any of them, and there is nothing to learn.
+        Its loss, None if there was none.
+
+        Where all gated parameters are `idle`, the loss has no gradient for any of them, and there is nothing
+        to learn.
         """
         free = [part.where(~required[part.units]) for part in rows]
         gates = replace(self._gates, rows=tuple(part for part in free if len(part.units)))
         if all(part.tensor in idle for part in gates.rows):
             return None
         with gradients_aside(self._parameters()) as watched:
-            loss = self._policy.update(lambda masks: gates.evaluate_everywhere(self._model, watched(closure), masks))
+            loss = self._policy.update(
+                lambda masks: gates.evaluate_everywhere(self._model, watched(closure), masks)
+            )
         if loss is None and not self._warned:
             self._warned = True
             warnings.warn(
-                f"the controller's loss is not finite at step {step}; that update is skipped, as are later ones of the kind.",
+                f"the controller's loss is not finite at step {step}; that update is skipped, as are later "
+                "ones of the kind.",
                 RuntimeWarning,
                 stacklevel=4,
             )
@@ -54,5 +71,9 @@ class Learning:
     def _parameters(self) -> Iterator[nn.Parameter]:
         """The model's, and those that the optimizer has of others, such as a loss with weights."""
         own = {id(parameter): parameter for parameter in self._model.parameters()}
-        others = {id(parameter): parameter for group in self._optimizer.param_groups for parameter in group["params"]}
+        others = {
+            id(parameter): parameter
+            for group in self._optimizer.param_groups
+            for parameter in group["params"]
+        }
         yield from (own | others).values()

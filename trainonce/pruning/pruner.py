@@ -27,7 +27,10 @@ __all__ = ["Pruner", "PrunerError", "ShortRunWarning"]
 
 
 class Pruner:
-    """Made by `trainonce.attach`: learns which units go, pulls them to zero after each optimizer step, cuts the model when they are."""
+    """Made by `trainonce.attach`.
+
+    Learns which units go, pulls them to zero after each optimizer step, cuts the model when they are.
+    """
 
     def __init__(
         self,
@@ -66,15 +69,23 @@ class Pruner:
         )
         self._watch = StepWatch(optimizer, [tensors[rows.tensor] for rows in self._units.writers])
         # By way of this object, so that it lives as long as its hooks and can be found by who attaches next.
-        self._watch.hook(before=lambda: self._course.before_optimizer_step(), after=lambda: self._course.after_optimizer_step())
+        self._watch.hook(
+            before=lambda: self._course.before_optimizer_step(),
+            after=lambda: self._course.after_optimizer_step(),
+        )
         if policy.uses_loss and self._timetable.num_updates < FEW_UPDATES and budget.share < 1:
-            warnings.warn(ShortRunWarning(self._timetable.num_updates, enough_steps(schedule, total_steps)), stacklevel=3)
+            warnings.warn(
+                ShortRunWarning(self._timetable.num_updates, enough_steps(schedule, total_steps)),
+                stacklevel=3,
+            )
 
     def step(self, closure: Callable[[], Tensor] | None = None) -> bool:
-        """Go on by one training step; call it once after every optimizer step. True in a step in which the model was cut.
+        """Go on by one training step; call it once after every optimizer step.
 
-        `closure` gives the loss on a batch for the controller; it is called only when the controller is due. Under
-        DistributedDataParallel, wrap the model anew when this returns True.
+        True in a step in which the model was cut.
+
+        `closure` gives the loss on a batch for the controller; it is called only when the controller is due.
+        Under DistributedDataParallel, wrap the model anew when this returns True.
         """
         if self._finished:
             raise PrunerError("this pruner has finished. Attach a new one to go on pruning.")
@@ -83,23 +94,33 @@ class Pruner:
         if self.num_steps >= total_steps:
             if not self._warned:
                 self._warned = True
-                words = f"step() was called more than total_steps={total_steps} times; it does nothing any more. Call finish()."
+                words = (
+                    f"step() was called more than total_steps={total_steps} times; it does nothing any more. "
+                    "Call finish()."
+                )
                 warnings.warn(words, RuntimeWarning, stacklevel=2)
             return False
         if self._course.needs_closure and not callable(closure):
-            raise PrunerError("the controller is due: call step(closure) with a function that returns the loss on a batch for it.")
+            raise PrunerError(
+                "the controller is due: call step(closure) with a function that returns the loss on a batch "
+                "for it."
+            )
         self._watch.pruner_stepped()
         self._has_begun = True
         return self._course.advance(closure)
 
     def finish(self) -> nn.Module:
-        """The small model: the one that was attached, without its wrappers, cut if it wasn't yet. The run must be over."""
+        """The small model: the one that was attached, without its wrappers, cut if it wasn't yet.
+
+        The run must be over.
+        """
         if self._finished:
             return self._model
         self._check_attached("finish")
         if (name := first_not_finite(self._model)) is not None:
             raise PrunerError(
-                f"{name} is not finite: the run has diverged, and there is no model to cut. Lower the learning rate or clip gradients, "
+                f"{name} is not finite: the run has diverged, and there is no model to cut. Lower the "
+                "learning rate or clip gradients, "
                 f"and train again; the model is as training left it."
             )
         if not self._course.is_ready:
@@ -192,7 +213,11 @@ class Pruner:
     @property
     def kept_because(self) -> dict[str, str]:
         """Groups that this run leaves alone, with the reason."""
-        kept = {group.name: group.kept_because for group in self.partition.groups if group.kept_because is not None}
+        kept = {
+            group.name: group.kept_because
+            for group in self.partition.groups
+            if group.kept_because is not None
+        }
         return kept | dict(self._units.kept_here) | self._course.held_groups
 
     def state_dict(self) -> dict[str, Any]:
@@ -200,12 +225,18 @@ class Pruner:
         return {"version": STATE_VERSION, "groups": self._fingerprint(), **self._course.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a state; call it before the model's and the optimizer's `load_state_dict`, on the dense model: it is cut here."""
+        """Resume from a state.
+
+        Call it before the model's and the optimizer's `load_state_dict`, on the dense model: it is cut here.
+        """
         self.check_state(state)
         self._course.resume(SavedRun.of(state))
 
     def check_state(self, state: Any) -> None:
-        """Raise PrunerError if this is no state of such a run, or the run has begun already; nothing changes."""
+        """Raise PrunerError if this is no state of such a run, or the run has begun already.
+
+        Nothing changes.
+        """
         self._check_attached("load_state_dict")
         check_pruner_state(
             state,
@@ -215,14 +246,21 @@ class Pruner:
             policy=self._policy,
         )
         if self.cuts:
-            raise PrunerError("this model is small already. Load the state onto a pruner that is attached to the dense model.")
+            raise PrunerError(
+                "this model is small already. Load the state onto a pruner that is attached to the dense "
+                "model."
+            )
         if self._has_begun:
-            raise PrunerError(f"this pruner has made {self.num_steps} steps. Load the state right after attach, before the first step.")
+            raise PrunerError(
+                f"this pruner has made {self.num_steps} steps. Load the state right after attach, before the "
+                "first step."
+            )
 
     def _check_attached(self, method: str) -> None:
         if not self.is_attached:
             raise PrunerError(
-                f"{method}() was called after detach(), or after another pruner was attached in place of this one. Use the new one."
+                f"{method}() was called after detach(), or after another pruner was attached in place of "
+                "this one. Use the new one."
             )
 
     def _why_not_ready(self) -> str:
@@ -231,12 +269,17 @@ class Pruner:
         if stuck:
             name, reason = min(stuck.items())
             return (
-                f"finish() was called {where}, but {name} can't be trained ({reason}), so that units of it that are to go are not at zero. "
-                f"Unfreeze it, make one more optimizer step, and call finish() again; or attach anew: what is frozen then is kept."
+                f"finish() was called {where}, but {name} can't be trained ({reason}), so that units of it "
+                "that are to go are not at zero. "
+                "Unfreeze it, make one more optimizer step, and call finish() again; or attach anew: what "
+                "is frozen then is kept."
             )
         if self._watch.is_missing:
             return f"finish() was called {where}, but {self._watch.complaint}"
-        return f"finish() was called {where}, before what goes was at zero. Train to the end, or attach with the right total_steps."
+        return (
+            f"finish() was called {where}, before what goes was at zero. Train to the end, or attach with "
+            "the right total_steps."
+        )
 
     def _fingerprint(self) -> dict[str, Any]:
         sizes = {group.name: group.num_channels for group in self._units.groups}

@@ -37,17 +37,23 @@ _FIELDS = frozenset(
 )
 
 
-def check_pruner_state(state: Any, *, fingerprint: Mapping[str, Any], total_steps: int, units: Units, policy: Policy) -> None:
+def check_pruner_state(
+    state: Any, *, fingerprint: Mapping[str, Any], total_steps: int, units: Units, policy: Policy
+) -> None:
     """Raise PrunerError unless this is a state of the same run, which `policy` can take; nothing changes."""
     version = state.get("version") if isinstance(state, Mapping) else None
     if type(version) is not int or version != STATE_VERSION:
         raise PrunerError(
-            f"the pruner's state has version {quoted(version)}, this trainonce reads {STATE_VERSION}. Use the one that wrote it."
+            f"the pruner's state has version {quoted(version)}, this trainonce reads {STATE_VERSION}. Use "
+            "the one that wrote it."
         )
     if missing := _FIELDS - set(state):
         raise PrunerError(f"the pruner's state has no entry {min(missing)}. Load what state_dict() gave.")
     if not _is_equal(state["groups"], fingerprint) or not _is_equal(state["total_steps"], total_steps):
-        raise PrunerError("the pruner's state is of another model, budget or total_steps. Attach with the settings of the run it is from.")
+        raise PrunerError(
+            "the pruner's state is of another model, budget or total_steps. Attach with the settings of the "
+            "run it is from."
+        )
     try:
         _check_numbers(state, total_steps)
         _check_vectors(state, len(units))
@@ -56,7 +62,9 @@ def check_pruner_state(state: Any, *, fingerprint: Mapping[str, Any], total_step
         if state["decided_at"] is not None:
             Plan.from_masks(units.partition, units.split(state["decision"]))
     except (MismatchError, PlanError) as error:
-        raise PrunerError(f"the pruner's state is damaged: {shown(error, most=300)}. Load what state_dict() gave.") from None
+        raise PrunerError(
+            f"the pruner's state is damaged: {shown(error, most=300)}. Load what state_dict() gave."
+        ) from None
     try:
         _check_policy(state["policy"], policy)
     except MismatchError as error:
@@ -71,7 +79,9 @@ def _check_policy(state: Any, policy: Policy) -> None:
     template = _template(policy)
     if isinstance(template, Mapping) and isinstance(state, Mapping):
         # What is not known yet is None, whatever a state that was loaded before this one knew.
-        template = {key: None if key in state and state[key] is None else value for key, value in template.items()}
+        template = {
+            key: None if key in state and state[key] is None else value for key, value in template.items()
+        }
     check_alike(state, template, "policy")
     before = copy.deepcopy(policy.state_dict())
     try:
@@ -98,7 +108,9 @@ def _template(policy: Policy) -> Any:
     if not type(policy).__module__.startswith("trainonce."):
         return None
     inner = {key: getattr(policy, f"_{key}", None) for key in policy.state_dict()}
-    return policy.state_dict() | {key: _template(part) for key, part in inner.items() if isinstance(part, Policy)}
+    return policy.state_dict() | {
+        key: _template(part) for key, part in inner.items() if isinstance(part, Policy)
+    }
 
 
 def _check_numbers(state: Mapping[str, Any], total_steps: int) -> None:
@@ -111,7 +123,9 @@ def _check_numbers(state: Mapping[str, Any], total_steps: int) -> None:
     check_alike(state["is_final"], False, "is_final")
     # Absent from states of runs in which nothing could be frozen.
     idle = state.get("idle", {})
-    if not isinstance(idle, Mapping) or not all(isinstance(name, str) and is_count(count, total_steps) for name, count in idle.items()):
+    if not isinstance(idle, Mapping) or not all(
+        isinstance(name, str) and is_count(count, total_steps) for name, count in idle.items()
+    ):
         raise MismatchError("idle holds no numbers of steps by name")
     if state["decided_at"] is None and (state["is_final"] or state["cuts"]):
         raise MismatchError("there is a cut, and no decision")
@@ -133,5 +147,7 @@ def _check_vectors(state: Mapping[str, Any], num_units: int) -> None:
     if state["pulled"] is not None:
         check_alike(state["pulled"], left.bool(), "pulled")
     floor = state["floor"]
-    if floor is not None and not (isinstance(floor, Tensor) and floor.is_floating_point() and floor.shape == (num_units,)):
+    if floor is not None and not (
+        isinstance(floor, Tensor) and floor.is_floating_point() and floor.shape == (num_units,)
+    ):
         raise MismatchError("floor is no number per unit")

@@ -30,7 +30,9 @@ class SavedRun:
         at = state["decided_at"]
         return cls(
             num_steps=int(state["num_steps"]),
-            decision=Decision(state["decision"].double(), None if at is None else int(at), is_final=bool(state["is_final"])),
+            decision=Decision(
+                state["decision"].double(), None if at is None else int(at), is_final=bool(state["is_final"])
+            ),
             cuts=[masks.double() for masks in state["cuts"]],
             controller_loss=None if state["controller_loss"] is None else float(state["controller_loss"]),
             pulled=None if state["pulled"] is None else state["pulled"].bool(),

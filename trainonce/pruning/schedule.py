@@ -26,7 +26,10 @@ class Phase(str, Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Schedule:
-    """When each phase of a run begins: fractions of its total steps below 1, or step numbers (integers) from 1 on."""
+    """When each phase of a run begins.
+
+    Fractions of its total steps below 1, or step numbers (integers) from 1 on.
+    """
 
     search_from: float | int = 0.05
     """The paper's T_start: before this the model trains alone."""
@@ -35,34 +38,55 @@ class Schedule:
     """The paper's T_w: from here the units that are to go are pulled."""
 
     first_cut_from: float | int | None = None
-    """From here half of the way (as a factor of the cost) is decided for good and cut out; the search goes on in what is left. None: at
-    20 % of the run, or as near to that as the points around it allow. Equal to `settle_from`: all is cut at once."""
+    """From here half of the way (as a factor of the cost) is decided for good and cut out.
+
+    The search goes on in what is left. None: at 20 % of the run, or as near to that as the points around it
+    allow. Equal to `settle_from`: all is cut at once.
+    """
 
     settle_from: float | int = 0.45
     """The paper's T_end: from here the decision stands; only the weights change."""
 
     update_every: int | None = None
-    """Steps between two updates of the controller; None: the paper's 20, less in runs so short that the controller would starve."""
+    """Steps between two updates of the controller; None.
+
+    The paper's 20, less in runs so short that the controller would starve.
+    """
 
     def __post_init__(self) -> None:
         for setting in fields(self)[:4]:
             value = getattr(self, setting.name)
             if value is None and setting.name == "first_cut_from":
                 continue
-            if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value) or value < 0:
+            if (
+                not isinstance(value, int | float)
+                or isinstance(value, bool)
+                or math.isnan(value)
+                or value < 0
+            ):
                 raise ValueError(
-                    f"{setting.name} must be a fraction from 0 to 1 or a step number, got {value!r}. The default suits most runs."
+                    f"{setting.name} must be a fraction from 0 to 1 or a step number, got {value!r}. The "
+                    "default suits most runs."
                 )
             if isinstance(value, float) and value > 1:
                 raise ValueError(
-                    f"{setting.name} must be a fraction from 0 to 1 or a step number, got {value}. Write a step as an integer."
+                    f"{setting.name} must be a fraction from 0 to 1 or a step number, got {value}. Write a "
+                    "step as an integer."
                 )
-        if self.update_every is not None and (not isinstance(self.update_every, int) or self.update_every < 1):
-            raise ValueError(f"update_every must be a whole number of steps from 1 on, got {self.update_every!r}. None chooses one.")
+        if self.update_every is not None and (
+            not isinstance(self.update_every, int) or self.update_every < 1
+        ):
+            raise ValueError(
+                f"update_every must be a whole number of steps from 1 on, got {self.update_every!r}. None "
+                "chooses one."
+            )
 
     @classmethod
     def paper(cls) -> Schedule:
-        """The paper's own points: search from 10 %, shrink from 20 %, settle from 50 % of the run, all at once."""
+        """The paper's own points.
+
+        Search from 10 %, shrink from 20 %, settle from 50 % of the run, all at once.
+        """
         return cls(search_from=0.10, shrink_from=0.20, first_cut_from=0.50, settle_from=0.50)
 
     def in_steps(self, total_steps: int) -> Timetable:
@@ -76,10 +100,13 @@ class Schedule:
             first = min(max(first, shrink), settle)
         if not search <= shrink <= settle < total_steps or not shrink <= first <= settle:
             raise ValueError(
-                f"the phases must follow each other: search from step {search}, shrink from {shrink}, first cut from {first}, "
+                f"the phases must follow each other: search from step {search}, shrink from {shrink}, first "
+                f"cut from {first}, "
                 f"settle from {settle}, end at {total_steps}. Change the schedule or total_steps."
             )
-        every = self.update_every or min(LONG_RUN_EVERY, max(SHORT_RUN_EVERY, (settle - search) // ENOUGH_UPDATES))
+        every = self.update_every or min(
+            LONG_RUN_EVERY, max(SHORT_RUN_EVERY, (settle - search) // ENOUGH_UPDATES)
+        )
         return Timetable(total_steps, search, shrink, first, settle, every)
 
 
@@ -90,7 +117,10 @@ LONG_RUN_EVERY = 20
 """The paper's rate: the controller sees one batch of its 5 % sample where the model sees twenty."""
 
 SHORT_RUN_EVERY = 10
-"""An update costs less than a training step; at one in ten of the 40 % of steps that search, a run takes 3 to 4 % longer."""
+"""An update costs less than a training step.
+
+At one in ten of the 40 % of steps that search, a run takes 3 to 4 % longer.
+"""
 
 ENOUGH_UPDATES = 400
 
@@ -104,19 +134,29 @@ class ShortRunWarning(UserWarning):
     def __init__(self, num_updates: int, enough_steps: int | None) -> None:
         way_out = f"total_steps={enough_steps} would give enough ({FEW_UPDATES})."
         if enough_steps is None:
-            way_out = f"a smaller update_every or a longer search in the schedule would give enough ({FEW_UPDATES})."
+            way_out = (
+                "a smaller update_every or a longer search in the schedule would give enough "
+                f"({FEW_UPDATES})."
+            )
         super().__init__(
-            f"few updates: the controller learns {num_updates} times in this run, so the choice stays close to its starting point. "
+            f"few updates: the controller learns {num_updates} times in this run, so the choice stays close "
+            "to its starting point. "
             f"The budget is kept; {way_out}"
         )
         self.num_updates = num_updates
         """How often the controller learns."""
         self.enough_steps = enough_steps
-        """The smallest total_steps with which it learns often enough; None if the schedule is in steps that leave no room."""
+        """The smallest total_steps with which it learns often enough.
+
+        None if the schedule is in steps that leave no room.
+        """
 
 
 def enough_steps(schedule: Schedule, total_steps: int) -> int | None:
-    """The smallest number of steps from `total_steps` on in which the controller gets enough updates; None if none is enough."""
+    """The smallest number of steps from `total_steps` on in which the controller gets enough updates.
+
+    None if none is enough.
+    """
 
     def is_enough(steps: int) -> bool:
         try:
@@ -166,8 +206,9 @@ class Timetable:
 class Strength:
     """How hard units are pulled: the paper's lambda, before and after the decision.
 
-    A unit that is at zero gets no gradient and can't come back, so while the decision is open the pull is gentle and ends at a
-    floor. Once it stands, the pull is firm, and whatever is left is gone by a deadline: the cut has to be exact.
+    A unit that is at zero gets no gradient and can't come back, so while the decision is open the pull is
+    gentle and ends at a floor. Once it stands, the pull is firm, and whatever is left is gone by a deadline:
+    the cut has to be exact.
     """
 
     searching: float = 0.05
@@ -182,11 +223,19 @@ class Strength:
         for name in ("searching", "settled"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0 <= value < math.inf:
-                raise ValueError(f"{name} must be a number from 0 on, got {value!r}. The paper's lambda is 10.")
+                raise ValueError(
+                    f"{name} must be a number from 0 on, got {value!r}. The paper's lambda is 10."
+                )
         if not isinstance(self.floor, int | float) or not 0 <= self.floor < 1:
-            raise ValueError(f"floor must be at least 0 and below 1, got {self.floor!r}. It is a share of the mean norm in a group.")
+            raise ValueError(
+                f"floor must be at least 0 and below 1, got {self.floor!r}. It is a share of the mean norm "
+                "in a group."
+            )
         if not isinstance(self.zero_within, int | float) or not 0 < self.zero_within <= 1:
-            raise ValueError(f"zero_within must be above 0 and at most 1, got {self.zero_within!r}. It is a share of the run.")
+            raise ValueError(
+                f"zero_within must be above 0 and at most 1, got {self.zero_within!r}. It is a share of the "
+                "run."
+            )
 
     @classmethod
     def constant(cls, strength: float = 10.0) -> Strength:
@@ -195,6 +244,8 @@ class Strength:
 
     def largest_scale(self, timetable: Timetable, step: int, *, decided_at: int) -> float:
         """The factor that brings what is left to zero at the deadline, in equal steps from the decision on."""
-        deadline = min(decided_at + max(1, round(self.zero_within * timetable.total_steps)), timetable.total_steps)
+        deadline = min(
+            decided_at + max(1, round(self.zero_within * timetable.total_steps)), timetable.total_steps
+        )
         remaining = deadline - step
         return 1 - 1 / remaining if remaining > 1 else 0.0

@@ -35,7 +35,9 @@ class Rows:
 
     def after(self, plan: Plan) -> Rows:
         """The rows that stay, where they stand once the plan has been carried out."""
-        kept = next((cut.kept for cut in plan.cuts if (cut.tensor, cut.axis) == (self.tensor, self.axis)), None)
+        kept = next(
+            (cut.kept for cut in plan.cuts if (cut.tensor, cut.axis) == (self.tensor, self.axis)), None
+        )
         if kept is None:
             return self
         place = torch.full((plan.shapes[self.tensor][self.axis],), -1)
@@ -72,7 +74,11 @@ class Units:
         kept_here: dict[str, str] = {}
         untrained: set[str] = set()
         for group in partition.prunable_groups:
-            frozen = [part.tensor for part in group.slices if part.role is Role.WRITER and part.tensor not in trained]
+            frozen = [
+                part.tensor
+                for part in group.slices
+                if part.role is Role.WRITER and part.tensor not in trained
+            ]
             untrained.update(frozen)
             if frozen:
                 kept_here[group.name] = f"{frozen[0]} is not trained by the optimizer"
@@ -83,34 +89,50 @@ class Units:
         return cls(
             partition=partition,
             groups=tuple(groups),
-            group_of=torch.cat([empty, *(torch.full((group.num_channels,), number) for number, group in enumerate(groups))]),
-            channels=torch.cat([empty, *(first[group.name] + torch.arange(group.num_channels) for group in groups)]),
+            group_of=torch.cat(
+                [empty, *(torch.full((group.num_channels,), number) for number, group in enumerate(groups))]
+            ),
+            channels=torch.cat(
+                [empty, *(first[group.name] + torch.arange(group.num_channels) for group in groups)]
+            ),
             writers=_writers(groups),
             kept_here=kept_here,
             untrained=frozenset(untrained),
         )
 
     def after(self, plan: Plan) -> Units:
-        """The same units, with the same numbers, on the model that the plan has made smaller; those that are gone have no rows."""
+        """The same units, with the same numbers, on the model that the plan has made smaller.
+
+        Those that are gone have no rows.
+        """
         return replace(self, writers=tuple(rows.after(plan) for rows in self.writers))
 
     def __len__(self) -> int:
         return len(self.group_of)
 
     def why_kept(self) -> str:
-        """Why groups stay whole, in one sentence: what this run does not train, else the reason that is most common."""
+        """Why groups stay whole, in one sentence.
+
+        What this run does not train, else the reason that is most common.
+        """
         if self.kept_here:
             tensors = sorted(self.untrained)
             named = ", ".join(tensors[:3]) + (", ..." if len(tensors) > 3 else "")
             return (
-                f"{len(self.kept_here)} of the {len(self.kept_here) + len(self.groups)} groups that could be cut are kept because "
+                f"{len(self.kept_here)} of the {len(self.kept_here) + len(self.groups)} groups that could be "
+                "cut are kept because "
                 f"their weights are frozen or not in the optimizer ({named})."
             )
-        reasons = Counter(group.kept_because for group in self.partition.groups if group.kept_because is not None)
+        reasons = Counter(
+            group.kept_because for group in self.partition.groups if group.kept_because is not None
+        )
         if not reasons:
             return "Every group may be cut."
         reason, count = reasons.most_common(1)[0]
-        return f"{count} of the {reasons.total()} groups that are kept: {reason}; trainonce.inspect lists them all."
+        return (
+            f"{count} of the {reasons.total()} groups that are kept: {reason}; trainonce.inspect lists them "
+            "all."
+        )
 
     def written_by(self, tensors: Collection[str]) -> Tensor:
         """The units that have a writer among these parameters: one boolean each."""
@@ -122,10 +144,19 @@ class Units:
 
     def split(self, vector: Tensor) -> dict[str, Tensor]:
         """One piece per group of a vector over units."""
-        return dict(zip((group.name for group in self.groups), vector.split([group.num_channels for group in self.groups]), strict=True))
+        return dict(
+            zip(
+                (group.name for group in self.groups),
+                vector.split([group.num_channels for group in self.groups]),
+                strict=True,
+            )
+        )
 
     def alive(self, masks: Tensor) -> Tensor:
-        """What `cost.Meter` asks for: the masks at their places among all channels, everything else 1. Differentiable."""
+        """What `cost.Meter` asks for: the masks at their places among all channels, everything else 1.
+
+        Differentiable.
+        """
         num_channels = sum(group.num_channels for group in self.partition.groups)
         alive = torch.ones(num_channels + 1, dtype=torch.double)
         return alive.index_copy(0, self.channels, masks.double())
@@ -153,6 +184,11 @@ def _writers(groups: list[ChannelGroup]) -> tuple[Rows, ...]:
                 found.setdefault((part.tensor, part.axis), []).append((part.positions, start + part.channels))
         start += group.num_channels
     return tuple(
-        Rows(tensor, axis, torch.cat([positions for positions, _ in parts]), torch.cat([units for _, units in parts]))
+        Rows(
+            tensor,
+            axis,
+            torch.cat([positions for positions, _ in parts]),
+            torch.cat([units for _, units in parts]),
+        )
         for (tensor, axis), parts in found.items()
     )

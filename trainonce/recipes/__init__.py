@@ -1,1 +1,4 @@
-"""Whole runs by name: takes `cifar10.resnet56`, gives its model, data, optimizer, schedule and budget as plain data."""
+"""Whole runs by name.
+
+Takes `cifar10.resnet56`, gives its model, data, optimizer, schedule and budget as plain data.
+"""

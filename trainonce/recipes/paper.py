@@ -1,11 +1,13 @@
 """The runs of the paper's two result tables: each row with its optimizer, schedule, epochs and budget.
 
-The paper's p is a share of the FLOPs that its gates reach. `keep_flops` is a share of the whole model, so what the gates don't
-reach (stem, projections of shortcuts, classifier; for MobileNetV2 also the first block and the last convolution) counts as kept:
+The paper's p is a share of the FLOPs that its gates reach. `keep_flops` is a share of the whole model, so
+what the gates don't reach (stem, projections of shortcuts, classifier; for MobileNetV2 also the first block
+and the last convolution) counts as kept:
 
     keep_flops = (fixed + p * (total - fixed)) / total
 
-For ResNet-50, p = 0.193:  (479.7 + 0.193 * (4089.2 - 479.7)) / 4089.2 = 0.288, so 71.2 % are removed; the paper says 71.0 %.
+For ResNet-50, p = 0.193:  (479.7 + 0.193 * (4089.2 - 479.7)) / 4089.2 = 0.288, so 71.2 % are removed; the
+paper says 71.0 %.
 """
 
 from __future__ import annotations
@@ -45,12 +47,28 @@ class Row:
 
 
 _THIN = {"fixed_layers": ("conv1", "fc"), "fixed_macs": 443_008, "total_macs": 125_485_696}
-_SMALL_18 = {"fixed_layers": ("conv1", "*.shortcut.0", "fc"), "fixed_macs": 8_066_048, "total_macs": 555_422_720}
+_SMALL_18 = {
+    "fixed_layers": ("conv1", "*.shortcut.0", "fc"),
+    "fixed_macs": 8_066_048,
+    "total_macs": 555_422_720,
+}
 _SMALL_18_100 = {**_SMALL_18, "fixed_macs": 8_112_128, "total_macs": 555_468_800}
 _SMALL_34_100 = {**_SMALL_18, "fixed_macs": 8_112_128, "total_macs": 1_159_448_576}
-_MOBILE = {"fixed_layers": ("stem.*", "blocks.0.*", "head.*", "fc"), "fixed_macs": 8_270_336, "total_macs": 87_976_448}
-_LARGE_34 = {"fixed_layers": ("conv1", "*.downsample.0", "fc"), "fixed_macs": 137_793_536, "total_macs": 3_663_761_408}
-_LARGE_50 = {"fixed_layers": ("conv1", "*.downsample.0", "fc"), "fixed_macs": 479_723_520, "total_macs": 4_089_184_256}
+_MOBILE = {
+    "fixed_layers": ("stem.*", "blocks.0.*", "head.*", "fc"),
+    "fixed_macs": 8_270_336,
+    "total_macs": 87_976_448,
+}
+_LARGE_34 = {
+    "fixed_layers": ("conv1", "*.downsample.0", "fc"),
+    "fixed_macs": 137_793_536,
+    "total_macs": 3_663_761_408,
+}
+_LARGE_50 = {
+    "fixed_layers": ("conv1", "*.downsample.0", "fc"),
+    "fixed_macs": 479_723_520,
+    "total_macs": 4_089_184_256,
+}
 _LARGE_MOBILE = {
     "fixed_layers": ("features.0.*", "features.1.*", "features.18.*", "classifier.*"),
     "fixed_macs": 42_223_616,
@@ -58,9 +76,20 @@ _LARGE_MOBILE = {
 }
 
 
-def _row(name: str, model: str, counts: dict, p: float, removed: float, baseline: float, pruned: float) -> Row:
+def _row(
+    name: str, model: str, counts: dict, p: float, removed: float, baseline: float, pruned: float
+) -> Row:
     data = name.partition(".")[0]
-    return Row(recipe=name, model=model, data=data, p=p, removed_by_paper=removed, baseline_top1=baseline, pruned_top1=pruned, **counts)
+    return Row(
+        recipe=name,
+        model=model,
+        data=data,
+        p=p,
+        removed_by_paper=removed,
+        baseline_top1=baseline,
+        pruned_top1=pruned,
+        **counts,
+    )
 
 
 ROWS = (
@@ -79,12 +108,26 @@ ROWS = (
 
 
 def cifar_run(row: Row) -> Run:
-    """The supplement's CIFAR training: 300 epochs of SGD, 0.1, momentum 0.9, weight decay 1e-4. A cosine is ours: it names no decay."""
-    return Run(model=row.model, data=row.data, keep_flops=row.keep_flops, epochs=300, batch_size=128, lr=0.1, weight_decay=1e-4)
+    """The supplement's CIFAR training: 300 epochs of SGD, 0.1, momentum 0.9, weight decay 1e-4.
+
+    A cosine is ours: it names no decay.
+    """
+    return Run(
+        model=row.model,
+        data=row.data,
+        keep_flops=row.keep_flops,
+        epochs=300,
+        batch_size=128,
+        lr=0.1,
+        weight_decay=1e-4,
+    )
 
 
 def imagenet_resnet_run(row: Row) -> Run:
-    """240 epochs at 0.1 per 256 images; five epochs of warm-up, a cosine and smoothed labels are those of the public code."""
+    """240 epochs at 0.1 per 256 images.
+
+    Five epochs of warm-up, a cosine and smoothed labels are those of the public code.
+    """
     return Run(
         model=row.model,
         data=row.data,
@@ -101,7 +144,16 @@ def imagenet_resnet_run(row: Row) -> Run:
 
 def imagenet_mobilenet_run(row: Row) -> Run:
     """300 epochs, a cosine from 0.05, weight decay 4e-5: the supplement's."""
-    return Run(model=row.model, data=row.data, keep_flops=row.keep_flops, epochs=300, batch_size=256, lr=0.05, weight_decay=4e-5, workers=8)
+    return Run(
+        model=row.model,
+        data=row.data,
+        keep_flops=row.keep_flops,
+        epochs=300,
+        batch_size=256,
+        lr=0.05,
+        weight_decay=4e-5,
+        workers=8,
+    )
 
 
 def run_of(row: Row) -> Run:

@@ -1,4 +1,7 @@
-"""A run as plain data, and the run itself: takes names of a model and of data with all settings, gives what `fit` gives."""
+"""A run as plain data, and the run itself.
+
+Takes names of a model and of data with all settings, gives what `fit` gives.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +39,28 @@ LONGEST_TEXT = 4096
 class Run(Settings):
     """Everything that a run is; equal runs give equal bits on equal machines."""
 
-    model: str = setting("cifar:resnet20", "model: cifar:NAME, torchvision:NAME, timm:NAME or module.path:function", str)
-    data: str = setting("digits", "data: digits, cifar10, cifar100, fashion_mnist, imagenet or folder:PATH", str)
+    model: str = setting(
+        "cifar:resnet20", "model: cifar:NAME, torchvision:NAME, timm:NAME or module.path:function", str
+    )
+    data: str = setting(
+        "digits", "data: digits, cifar10, cifar100, fashion_mnist, imagenet or folder:PATH", str
+    )
     data_dir: str | None = setting(None, "where the data's files are, or are downloaded to", str)
     download: bool = setting(True, "download data that is not there", bool)
     pretrained: bool = setting(False, "start from the library's trained weights", bool)
-    num_classes: int | None = setting(None, "classes of the model, if other than the data's", int, at_least=2, at_most=1_000_000)
-    img_size: int | None = setting(None, "height and width of the images, if other than the data's own", int, at_least=4, at_most=4096)
+    num_classes: int | None = setting(
+        None, "classes of the model, if other than the data's", int, at_least=2, at_most=1_000_000
+    )
+    img_size: int | None = setting(
+        None, "height and width of the images, if other than the data's own", int, at_least=4, at_most=4096
+    )
     augment: str = setting("standard", "how training images are changed", str, choices=POLICIES)
-    workers: int = setting(2, "processes that read image files; images in memory need none", int, at_least=0, at_most=1024)
-    max_bad_images: int = setting(10, "broken image files that are skipped before the run stops", int, at_least=0)
+    workers: int = setting(
+        2, "processes that read image files; images in memory need none", int, at_least=0, at_most=1024
+    )
+    max_bad_images: int = setting(
+        10, "broken image files that are skipped before the run stops", int, at_least=0
+    )
 
     @property
     def data_options(self) -> DataOptions:
@@ -62,7 +77,10 @@ class Run(Settings):
 
 
 def run_from(values: Mapping[str, Any], start: Run) -> Run:
-    """`start` with other values, as a YAML file or a command line gives them; unknown names are refused with the nearest one."""
+    """`start` with other values, as a YAML file or a command line gives them.
+
+    Unknown names are refused with the nearest one.
+    """
     limits = limits_of(Run)
     changes: dict[str, Any] = {}
     for name, value in values.items():
@@ -83,7 +101,9 @@ def check_text(name: str, value: Any) -> None:
     """Raise SettingError for a text that can't be a name or a path: a stranger's are printed and opened."""
     for text in value if isinstance(value, list | tuple) else [value]:
         if isinstance(text, str) and (len(text) > LONGEST_TEXT or steers(text)):
-            problem = f"has {len(text):,} characters" if len(text) > LONGEST_TEXT else "holds control characters"
+            problem = (
+                f"has {len(text):,} characters" if len(text) > LONGEST_TEXT else "holds control characters"
+            )
             raise SettingError(f"{name} {problem}. Write it anew: {shorten(text)}.")
 
 
@@ -105,7 +125,10 @@ def check_run(run: Run) -> None:
 
 
 def check_before_data(run: Run) -> None:
-    """Raise what is wrong with device, model and budget while nothing is read yet; for that, the model is built and inspected."""
+    """Raise what is wrong with device, model and budget while nothing is read yet.
+
+    For that, the model is built and inspected.
+    """
     find_policy(run.policy)
     if run.tensorboard:
         check_installed()
@@ -157,7 +180,11 @@ def build_run_model(run: Run, data: DataSet | Shape) -> nn.Module:
     """The model of a run with the weights it starts from, which its seed decides."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(run.seed)
-        wanted = Build(num_classes=run.num_classes or data.num_classes, image_size=data.image_size, pretrained=run.pretrained)
+        wanted = Build(
+            num_classes=run.num_classes or data.num_classes,
+            image_size=data.image_size,
+            pretrained=run.pretrained,
+        )
         model = build(run.model, wanted=wanted).model
     _check_output(run, model, data)
     return model
@@ -181,13 +208,15 @@ def _check_output(run: Run, model: nn.Module, data: DataSet | Shape) -> None:
     except Exception as error:
         reason = f"{type(error).__name__}: {reason_of(error)}"
         raise UnknownModelError(
-            f"{run.model} can't take images of {data.image_size} pixels ({reason}). Give another --img-size, or another model."
+            f"{run.model} can't take images of {data.image_size} pixels ({reason}). Give another --img-size, "
+            "or another model."
         ) from None
     found = output[0] if isinstance(output, tuple) else getattr(output, "logits", output)
     if not isinstance(found, torch.Tensor) or found.dim() != 2 or found.shape[1] < data.num_classes:
         shape = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
         raise DataError(
-            f"{run.model} gives {shape} for two images, and {run.data} has {data.num_classes} classes. Give a classifier for them."
+            f"{run.model} gives {shape} for two images, and {run.data} has {data.num_classes} classes. Give "
+            "a classifier for them."
         )
 
 

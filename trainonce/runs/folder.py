@@ -31,9 +31,13 @@ from trainonce.errors import SettingError
 from trainonce.messages.plain_text import shorten
 from trainonce.runs.occupancy import LOCK, occupied
 
-CONFIG, METRICS, SUMMARY, ENVIRONMENT, LOG, REPORT = "config.yaml", "metrics.jsonl", "summary.csv", "env.json", "log.txt", "report.json"
+CONFIG, METRICS, SUMMARY, ENVIRONMENT, LOG, REPORT = "config.yaml", "metrics.jsonl", "summary.csv", "env.json", "log.txt", (
+    "report.json"
+)
 CHECKPOINTS, SMALL, PAGE, STARTED = "checkpoints", "small", "report.html", "started.yaml"
-COLUMNS = ("epoch", "step", "loss", "validation_loss", "top1", "top5", "lr", "phase", "keep_flops", "controller_loss", "seconds")
+COLUMNS = ("epoch", "step", "loss", "validation_loss", "top1", "top5", "lr", "phase", "keep_flops", "controller_loss", (
+    "seconds"
+))
 
 log = logging.getLogger("trainonce")
 
@@ -51,7 +55,9 @@ def stage_of(folder: Path) -> Stage:
     if not folder.exists() or (folder.is_dir() and all(_is_left_over(entry) for entry in folder.iterdir())):
         return Stage.NEW
     if not (folder / CONFIG).is_file():
-        raise SettingError(f"out is {shown_path(folder)}, which exists and holds no run. Choose another, or empty it.")
+        raise SettingError((
+            f"out is {shown_path(folder)}, which exists and holds no run. Choose another, or empty it."
+        ))
     return Stage.FINISHED if (folder / REPORT).is_file() else Stage.UNFINISHED
 
 
@@ -61,11 +67,15 @@ def _is_left_over(entry: Path) -> bool:
 
 
 def check_start(folder: Path, *, resume: bool) -> Stage:
-    """How far the run in a folder is; SettingError if it is finished, or left behind and not to be resumed."""
+    """How far the run in a folder is.
+
+    SettingError if it is finished, or left behind and not to be resumed.
+    """
     stage = stage_of(folder)
     if stage is Stage.FINISHED:
         raise SettingError(
-            f"the run in {shown_path(folder)} is finished. Look at it with trainonce report {shown_path(folder)}, or choose another out."
+            f"the run in {shown_path(folder)} is finished. Look at it with trainonce report "
+            f"{shown_path(folder)}, or choose another out."
         )
     if stage is Stage.UNFINISHED and not resume:
         # Someone else's run in progress is told apart from one that was left behind.
@@ -93,8 +103,10 @@ def read_unchanged_config(folder: Path, *, may_differ: frozenset[str]) -> dict[s
     for name in [*before, *found]:
         if name not in may_differ and (name in found, found.get(name)) != (name in before, before.get(name)):
             raise SettingError(
-                f"{shown(name)} is {_worded(found, name)} in {shown_path(folder / CONFIG)}, and the run was started with "
-                f"{_worded(before, name)}. Change it back, or start a new run: trainonce train --config FILE --out FOLDER."
+                f"{shown(name)} is {_worded(found, name)} in {shown_path(folder / CONFIG)}, and the run was "
+                "started with "
+                f"{_worded(before, name)}. Change it back, or start a new run: trainonce train --config FILE "
+                "--out FOLDER."
             )
     return found
 
@@ -105,8 +117,10 @@ def check_same(folder: Path, config: Mapping[str, Any], *, may_differ: frozenset
     for name in [*config, *before]:
         if name not in may_differ and before.get(name) != config.get(name):
             raise SettingError(
-                f"{name} is {shorten(config.get(name))}, and the run in {shown_path(folder)} was started with "
-                f"{shorten(before.get(name))}. Go on with {how_to_resume(folder, before)}, or choose another out."
+                f"{name} is {shorten(config.get(name))}, and the run in {shown_path(folder)} was started "
+                "with "
+                f"{shorten(before.get(name))}. Go on with {how_to_resume(folder, before)}, or choose another "
+                "out."
             )
 
 
@@ -116,7 +130,10 @@ def _worded(values: Mapping[str, Any], name: str) -> str:
 
 def _started_text(text: str) -> str:
     """What a run was started with, under the sum of it: nobody edits both by mistake."""
-    return f"# sha256 {hashlib.sha256(text.encode()).hexdigest()}: a copy of {CONFIG}, to compare with on resume\n{text}"
+    return (
+        f"# sha256 {hashlib.sha256(text.encode()).hexdigest()}: a copy of {CONFIG}, to compare with on "
+        f"resume\n{text}"
+    )
 
 
 def _read_started(folder: Path) -> dict[str, Any] | None:
@@ -127,7 +144,9 @@ def _read_started(folder: Path) -> dict[str, Any] | None:
     found = read_yaml(file)
     text = file.read_text(encoding="utf-8")
     if text != _started_text(text.partition("\n")[2]):
-        raise SettingError(f"{shown_path(file)} was changed: its sha256 differs. Restore it from a copy, or start a new run.")
+        raise SettingError((
+            f"{shown_path(file)} was changed: its sha256 differs. Restore it from a copy, or start a new run."
+        ))
     return found
 
 

@@ -51,11 +51,16 @@ def occupied(folder: Path) -> Iterator[None]:
     key = folder.resolve()
     with open_own(folder / LOCK, "a+") as stream:
         if key in _held or not _is_locked(stream, folder):
-            raise FolderInUseError(f"{shown_path(folder)} is in use by {_holder(stream)}. Wait for it, stop it, or choose another out.")
+            raise FolderInUseError((
+                f"{shown_path(folder)} is in use by {_holder(stream)}. Wait for it, stop it, or choose "
+                "another out."
+            ))
         _held[key] = stream
         try:
             stream.truncate(0)
-            stream.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
+            stream.write((
+                f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}"
+            ))
             stream.flush()
             yield
         finally:

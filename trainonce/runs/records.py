@@ -1,6 +1,9 @@
-"""What a run writes while it trains: takes records and states to its folder, on a disk that may be full for a while.
+"""What a run writes while it trains.
 
-A full disk must not end a long run: it is told once, nothing half-written stays in the way, and the next save tries again.
+Takes records and states to its folder, on a disk that may be full for a while.
+
+A full disk must not end a long run: it is told once, nothing half-written stays in the way, and the next save
+tries again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Scalars for TensorBoard: takes the records of all epochs, writes the numbers of those that are not written yet.
+"""Scalars for TensorBoard.
 
-Events go to the file at once and in this thread: torch's SummaryWriter keeps them for minutes, which a kill would lose, and a full
-disk ends its thread with a traceback.
+Takes the records of all epochs, writes the numbers of those that are not written yet.
+
+Events go to the file at once and in this thread: torch's SummaryWriter keeps them for minutes, which a kill
+would lose, and a full disk ends its thread with a traceback.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ NAMES = ("loss", "validation_loss", "top1", "top5", "lr", "keep_flops", "keep_pa
 def check_installed() -> None:
     """Raise SettingError if there is no TensorBoard."""
     if importlib.util.find_spec("tensorboard") is None:
-        raise SettingError("tensorboard is not installed. Install it with pip install tensorboard, or leave the setting out.")
+        raise SettingError((
+            "tensorboard is not installed. Install it with pip install tensorboard, or leave the setting out."
+        ))
 
 
 def check_place(out: Path | None) -> None:
@@ -37,7 +41,10 @@ def check_place(out: Path | None) -> None:
 
 
 class Scalars:
-    """An event file of its own in the run's folder; those that were there before are hidden, because it begins with the first epoch."""
+    """An event file of its own in the run's folder.
+
+    Those that were there before are hidden, because it begins with the first epoch.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / FOLDER
@@ -45,7 +52,10 @@ class Scalars:
         self._num_written = 0
 
     def write(self, history: Sequence[Mapping[str, Any]]) -> None:
-        """The records that are not in the file yet; OSError if they find no room, and then none of them is there."""
+        """The records that are not in the file yet.
+
+        OSError if they find no room, and then none of them is there.
+        """
         if self._file is None:
             self._file = self._open()
         _write_events(self._file, [_event_of(record) for record in history[self._num_written :]])

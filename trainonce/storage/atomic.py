@@ -99,7 +99,8 @@ def refuse_links(path: Path, *, within: Path) -> None:
             return
         if is_link(place):
             raise LinkError(
-                f"{shown_path(place)} is a link, and trainonce writes through none. Remove the link, or put the real file or folder there."
+                f"{shown_path(place)} is a link, and trainonce writes through none. Remove the link, or put "
+                "the real file or folder there."
             )
 
 
@@ -121,9 +122,13 @@ def drafts_in(folder: Path) -> list[tuple[Path, str]]:
 
     What was replaced comes last.
     """
-    found = [(path, _DRAFT.fullmatch(path.name)) for path in sorted(folder.iterdir())] if folder.is_dir() else []
+    found = (
+        [(path, _DRAFT.fullmatch(path.name)) for path in sorted(folder.iterdir())] if folder.is_dir() else []
+    )
     drafts = [(path, match) for path, match in found if match is not None and not is_link(path)]
-    return [(path, match["name"]) for path, match in sorted(drafts, key=lambda draft: draft[1]["old"] is not None)]
+    return [
+        (path, match["name"]) for path, match in sorted(drafts, key=lambda draft: draft[1]["old"] is not None)
+    ]
 
 
 def remove_drafts(folder: Path, *, within: Path | None = None) -> None:
@@ -164,7 +169,10 @@ def write_whole(target: Path, fill: Callable[[Path], None], *, within: Path | No
 
 
 def remove_whole(folder: Path, *, within: Path | None = None) -> None:
-    """Remove a folder so that nobody finds half of it under its name; a kill leaves at most a hidden draft."""
+    """Remove a folder so that nobody finds half of it under its name.
+
+    A kill leaves at most a hidden draft.
+    """
     refuse_links(folder, within=within or folder.parent)
     draft = draft_of(folder)
     draft = draft.with_name(f"{draft.name}.old")

@@ -47,7 +47,9 @@ def check_alike(found: Any, template: Any, where: str) -> None:
         _check_kind(found, Mapping, template, where)
         if template and (different := set(template) ^ set(found)):
             name = min(different, key=str)
-            raise MismatchError(f"{where} has {'no' if name in template else 'an unknown'} entry {shown(name)}")
+            raise MismatchError(
+                f"{where} has {'no' if name in template else 'an unknown'} entry {shown(name)}"
+            )
         for key, part in template.items():
             check_alike(found[key], part, f"{where}/{shown(key)}")
     elif isinstance(template, list | tuple):
@@ -89,7 +91,9 @@ def check_weights(found: Any, model: nn.Module, shapes: Shapes, where: str) -> N
         check_alike(found[name], template, f"{where}/{name}")
 
 
-def check_optimizer(found: Any, optimizer: torch.optim.Optimizer, shapes: Sequence[tuple[int, ...]], where: str) -> None:
+def check_optimizer(
+    found: Any, optimizer: torch.optim.Optimizer, shapes: Sequence[tuple[int, ...]], where: str
+) -> None:
     """Raise MismatchError unless `found` is a state of this optimizer, whose parameters have come to these shapes."""
     own = optimizer.state_dict()
     check_alike(found, {key: [] if key == "param_groups" else None for key in own}, where)
@@ -97,7 +101,10 @@ def check_optimizer(found: Any, optimizer: torch.optim.Optimizer, shapes: Sequen
     for place, group in enumerate(own["param_groups"]):
         there = f"{where}/param_groups/{place}"
         if len(found["param_groups"]) != len(own["param_groups"]):
-            raise MismatchError(f"{where}/param_groups has {len(found['param_groups'])} entries, not {len(own['param_groups'])}")
+            raise MismatchError(
+                f"{where}/param_groups has {len(found['param_groups'])} entries, not "
+                f"{len(own['param_groups'])}"
+            )
         check_alike(found["param_groups"][place], group, there)
         for key, value in group.items():
             other = found["param_groups"][place][key]
@@ -111,7 +118,9 @@ def check_optimizer(found: Any, optimizer: torch.optim.Optimizer, shapes: Sequen
         check_alike(state, {} if expected is None else expected[number], f"{where}/state/{number}")
 
 
-def _state_after_a_step(optimizer: torch.optim.Optimizer, shapes: Sequence[tuple[int, ...]]) -> list[dict[str, Any]] | None:
+def _state_after_a_step(
+    optimizer: torch.optim.Optimizer, shapes: Sequence[tuple[int, ...]]
+) -> list[dict[str, Any]] | None:
     """What the optimizer remembers of each parameter, found by a step on stand-ins.
 
     None for one that can't make such a step.
@@ -127,7 +136,9 @@ def _state_after_a_step(optimizer: torch.optim.Optimizer, shapes: Sequence[tuple
     return None
 
 
-def _probed(optimizer: torch.optim.Optimizer, shapes: Sequence[tuple[int, ...]], most: int) -> list[dict[str, Any]]:
+def _probed(
+    optimizer: torch.optim.Optimizer, shapes: Sequence[tuple[int, ...]], most: int
+) -> list[dict[str, Any]]:
     probe: Any = copy.copy(optimizer)
     probe.state, probe.param_groups = defaultdict(dict), []
     sizes, places = iter(shapes), []
@@ -138,10 +149,14 @@ def _probed(optimizer: torch.optim.Optimizer, shapes: Sequence[tuple[int, ...]],
             shape = next(sizes)
             if (shape, own.dtype) not in stand_ins:
                 device = "cpu" if math.prod(shape) <= most else "meta"
-                stand_ins[shape, own.dtype] = parameter = nn.Parameter(torch.zeros(shape, dtype=own.dtype, device=device))
+                stand_ins[shape, own.dtype] = parameter = nn.Parameter(
+                    torch.zeros(shape, dtype=own.dtype, device=device)
+                )
                 parameter.grad = torch.zeros_like(parameter)
             places.append(stand_ins[shape, own.dtype])
-        probe.param_groups.append({**group, "params": list(stand_ins.values())} | ({"foreach": False} if "foreach" in group else {}))
+        probe.param_groups.append(
+            {**group, "params": list(stand_ins.values())} | ({"foreach": False} if "foreach" in group else {})
+        )
     type(optimizer).step(probe)
     return [dict(probe.state.get(parameter, {})) for parameter in places]
 
@@ -166,5 +181,7 @@ def _check_kind(found: Any, kind: type, template: Any, where: str) -> None:
 
 def _kind(value: Any) -> str:
     if isinstance(value, Tensor):
-        return f"a tensor of {str(value.dtype).removeprefix('torch.')} with shape {quoted(tuple(value.shape))}"
+        return (
+            f"a tensor of {str(value.dtype).removeprefix('torch.')} with shape {quoted(tuple(value.shape))}"
+        )
     return f"a {type(value).__name__}"

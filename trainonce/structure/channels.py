@@ -1,6 +1,7 @@
 """The vocabulary: what a model's removable channels are, and which of them stay.
 
-`Partition` is what `trainonce.inspect` finds out about a model; a `Plan` (in `plan`) is a decision made on it. Both are values.
+`Partition` is what `trainonce.inspect` finds out about a model; a `Plan` (in `plan`) is a decision made on
+it. Both are values.
 """
 
 from __future__ import annotations

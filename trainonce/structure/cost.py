@@ -15,7 +15,8 @@ from trainonce.structure.plan import Plan
 def macs(partition: Partition, masks: Mapping[str, Tensor] | None = None) -> Tensor:
     """Multiply-adds of the model with some channels masked; groups without a mask count whole.
 
-    They are for as many objects as the model found on the example that it was inspected with, where that depends on data.
+    They are for as many objects as the model found on the example that it was inspected with, where that
+    depends on data.
 
     Example: `cost.macs(partition, {"layer1.0.conv1": mask}).backward()` gives each channel's marginal cost.
     """
@@ -57,7 +58,11 @@ class Meter:
     @classmethod
     def of(cls, contractions: Sequence[Contraction]) -> Meter:
         """Pack contractions; the empty product, factor 0, is one row that is always alive."""
-        counts, channels, owner = [torch.ones(1, dtype=torch.double)], [torch.full((1, 1), -1)], [torch.zeros(1, dtype=torch.long)]
+        counts, channels, owner = (
+            [torch.ones(1, dtype=torch.double)],
+            [torch.full((1, 1), -1)],
+            [torch.zeros(1, dtype=torch.long)],
+        )
         members: list[list[int]] = []
         num_factors = 1
         for contraction in contractions:
@@ -71,10 +76,16 @@ class Meter:
         longest = max((len(row) for row in members), default=1)
         return cls(
             counts_N=torch.cat(counts),
-            channels_NL=torch.cat([torch.nn.functional.pad(rows, (0, deepest - rows.shape[1]), value=-1) for rows in channels]),
+            channels_NL=torch.cat(
+                [torch.nn.functional.pad(rows, (0, deepest - rows.shape[1]), value=-1) for rows in channels]
+            ),
             factor_N=torch.cat(owner),
-            factors_CK=torch.tensor([row + [0] * (longest - len(row)) for row in members], dtype=torch.long).reshape(len(members), longest),
-            coefficients_C=torch.tensor([float(contraction.coefficient) for contraction in contractions], dtype=torch.double),
+            factors_CK=torch.tensor(
+                [row + [0] * (longest - len(row)) for row in members], dtype=torch.long
+            ).reshape(len(members), longest),
+            coefficients_C=torch.tensor(
+                [float(contraction.coefficient) for contraction in contractions], dtype=torch.double
+            ),
             num_factors=num_factors,
         )
 
@@ -88,16 +99,21 @@ class Meter:
 def _alive(partition: Partition, masks: Mapping[str, Tensor]) -> Tensor:
     known = {group.name for group in partition.groups}
     if unknown := set(masks) - known:
-        raise ValueError(f"there is no group {min(unknown)!r} in {partition.model}. Take the names from partition.groups.")
+        raise ValueError(
+            f"there is no group {min(unknown)!r} in {partition.model}. Take the names from partition.groups."
+        )
     for group in partition.groups:
         if group.name in masks and masks[group.name].shape != (group.num_channels,):
             found = tuple(masks[group.name].shape)
             raise ValueError(
-                f"group {group.name!r} has {group.num_channels} channels, its mask has shape {found}. Give one entry per channel."
+                f"group {group.name!r} has {group.num_channels} channels, its mask has shape {found}. Give "
+                "one entry per channel."
             )
     # float64 counts multiply-adds exactly up to 2^53.
     parts = [
-        masks[group.name].double() if group.name in masks else torch.ones(group.num_channels, dtype=torch.double)
+        masks[group.name].double()
+        if group.name in masks
+        else torch.ones(group.num_channels, dtype=torch.double)
         for group in partition.groups
     ]
     return torch.cat([*parts, torch.ones(1, dtype=torch.double)])

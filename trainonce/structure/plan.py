@@ -50,17 +50,25 @@ class Plan:
 
     @classmethod
     def from_masks(cls, partition: Partition, masks: Mapping[str, Tensor]) -> Plan:
-        """The plan that keeps exactly the channels whose mask is not zero; groups without a mask stay whole."""
+        """The plan that keeps exactly the channels whose mask is not zero.
+
+        Groups without a mask stay whole.
+        """
         known = {group.name: group for group in partition.groups}
         alive = {group.name: torch.ones(group.num_channels, dtype=torch.bool) for group in partition.groups}
         for name, mask in masks.items():
             if name not in known:
                 raise PlanError(
-                    f"there is no group {name!r} in {partition.model}. Take the names from trainonce.inspect(model, example).groups."
+                    f"there is no group {name!r} in {partition.model}. Take the names from "
+                    "trainonce.inspect(model, example).groups."
                 )
             _check_mask(known[name], mask)
             alive[name] = mask.detach().cpu().bool()
-        kept = {name: tuple(mask.nonzero().flatten().tolist()) for name, mask in alive.items() if not bool(mask.all())}
+        kept = {
+            name: tuple(mask.nonzero().flatten().tolist())
+            for name, mask in alive.items()
+            if not bool(mask.all())
+        }
         return cls(
             model=partition.model,
             kept=kept,
@@ -122,17 +130,23 @@ class Plan:
 
 def _check_mask(group: ChannelGroup, mask: Tensor) -> None:
     if not isinstance(mask, Tensor) or bool(torch.isnan(mask).any()):
-        raise PlanError(f"the mask of group {group.name!r} is no tensor of zeros and ones. Give one entry per channel.")
+        raise PlanError(
+            f"the mask of group {group.name!r} is no tensor of zeros and ones. Give one entry per channel."
+        )
     if mask.shape != (group.num_channels,):
         raise PlanError(
-            f"group {group.name!r} has {group.num_channels} channels, its mask has shape {tuple(mask.shape)}. Give one entry per channel."
+            f"group {group.name!r} has {group.num_channels} channels, its mask has shape "
+            f"{tuple(mask.shape)}. Give one entry per channel."
         )
     if not bool(mask.any()):
         raise PlanError(
-            f"the plan empties {group.name!r}: nothing would pass through. Keep at least one of its {group.num_channels} channels."
+            f"the plan empties {group.name!r}: nothing would pass through. Keep at least one of its "
+            f"{group.num_channels} channels."
         )
     if group.kept_because is not None and not bool(mask.all()):
-        raise PlanError(f"group {group.name!r} may not be cut: {group.kept_because}. Leave it out of the masks.")
+        raise PlanError(
+            f"group {group.name!r} may not be cut: {group.kept_because}. Leave it out of the masks."
+        )
 
 
 def _axis_cuts(partition: Partition, alive: Mapping[str, Tensor]) -> tuple[AxisCut, ...]:
@@ -150,17 +164,25 @@ def _axis_cuts(partition: Partition, alive: Mapping[str, Tensor]) -> tuple[AxisC
     for tensor, axis in kept_on_axis:
         if not bool(kept_on_axis[tensor, axis].any()):
             raise PlanError(
-                f"the plan empties axis {axis} of {tensor}: nothing would pass through. Keep at least one channel that uses it."
+                f"the plan empties axis {axis} of {tensor}: nothing would pass through. Keep at least one "
+                "channel that uses it."
             )
     return tuple(
-        AxisCut(tensor=tensor, axis=axis, kept=tuple(kept.nonzero().flatten().tolist()), silenced=silenced[tensor, axis])
+        AxisCut(
+            tensor=tensor,
+            axis=axis,
+            kept=tuple(kept.nonzero().flatten().tolist()),
+            silenced=silenced[tensor, axis],
+        )
         for (tensor, axis), kept in kept_on_axis.items()
     )
 
 
 def _plan_from_data(data: Any) -> Plan:
     if not isinstance(data, dict) or "version" not in data:
-        raise PlanError("this is not a plan: the field 'version' is missing. Save the model again with trainonce.save.")
+        raise PlanError(
+            "this is not a plan: the field 'version' is missing. Save the model again with trainonce.save."
+        )
     if data["version"] != PLAN_VERSION:
         raise PlanError(
             f"the plan has version {quoted(data['version'])}, this trainonce reads version {PLAN_VERSION}. "
@@ -172,16 +194,25 @@ def _plan_from_data(data: Any) -> Plan:
             kept={_text(name): _naturals(channels) for name, channels in data["kept"].items()},
             shapes={_text(name): _naturals(shape) for name, shape in data["shapes"].items()},
             cuts=tuple(
-                AxisCut(_text(tensor), _natural(axis), _naturals(kept), _flag(silenced)) for tensor, axis, kept, silenced in data["cuts"]
+                AxisCut(_text(tensor), _natural(axis), _naturals(kept), _flag(silenced))
+                for tensor, axis, kept, silenced in data["cuts"]
             ),
             attributes=tuple(
-                AttributeChange(_text(module), _text(name), None if index is None else _natural(index), _natural(before), _natural(after))
+                AttributeChange(
+                    _text(module),
+                    _text(name),
+                    None if index is None else _natural(index),
+                    _natural(before),
+                    _natural(after),
+                )
                 for module, name, index, before, after in data["attributes"]
             ),
             outline=data.get("outline"),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise PlanError(f"the plan is damaged ({type(error).__name__}: {shown(error)}). Save the model again.") from None
+        raise PlanError(
+            f"the plan is damaged ({type(error).__name__}: {shown(error)}). Save the model again."
+        ) from None
 
 
 def _text(value: Any) -> str:

@@ -1,4 +1,7 @@
-"""One plan after another: the later one for the model that the earlier has left, and both as one for the dense model."""
+"""One plan after another.
+
+The later one for the model that the earlier has left, and both as one for the dense model.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from trainonce.structure.plan import AttributeChange, Plan
 
 
 def plan_after(first: Plan, second: Plan) -> Plan:
-    """What is left of `second` to do once `first` has been carried out; `first` drops nothing that stays in `second`."""
+    """What is left of `second` to do once `first` has been carried out.
+
+    `first` drops nothing that stays in `second`.
+    """
     stood = {(cut.tensor, cut.axis): cut.kept for cut in first.cuts}
     shapes = {name: list(shape) for name, shape in first.shapes.items()}
     for (tensor, axis), kept in stood.items():
@@ -22,7 +28,10 @@ def plan_after(first: Plan, second: Plan) -> Plan:
             cuts.append(replace(cut, kept=kept))
     return replace(
         second,
-        kept={name: _places(kept, first.kept[name]) if name in first.kept else kept for name, kept in second.kept.items()},
+        kept={
+            name: _places(kept, first.kept[name]) if name in first.kept else kept
+            for name, kept in second.kept.items()
+        },
         shapes={name: tuple(shape) for name, shape in shapes.items()},
         cuts=tuple(cuts),
         attributes=_changes_between(first.attributes, second.attributes),
@@ -30,14 +39,24 @@ def plan_after(first: Plan, second: Plan) -> Plan:
 
 
 def joined(first: Plan, second: Plan) -> Plan:
-    """Both as one plan for the model that `first` was made for; `second` is for the one that `first` leaves."""
+    """Both as one plan for the model that `first` was made for.
+
+    `second` is for the one that `first` leaves.
+    """
     kept, cuts = dict(first.kept), {(cut.tensor, cut.axis): cut for cut in first.cuts}
     for name, places in second.kept.items():
         kept[name] = _numbers(places, kept[name]) if name in kept else places
     for cut in second.cuts:
         before = cuts.get((cut.tensor, cut.axis))
-        cuts[cut.tensor, cut.axis] = cut if before is None else replace(cut, kept=_numbers(cut.kept, before.kept))
-    return replace(first, kept=kept, cuts=tuple(cuts.values()), attributes=_changes_in_all(first.attributes, second.attributes))
+        cuts[cut.tensor, cut.axis] = (
+            cut if before is None else replace(cut, kept=_numbers(cut.kept, before.kept))
+        )
+    return replace(
+        first,
+        kept=kept,
+        cuts=tuple(cuts.values()),
+        attributes=_changes_in_all(first.attributes, second.attributes),
+    )
 
 
 def _numbers(places: Sequence[int], before: Sequence[int]) -> tuple[int, ...]:
@@ -51,16 +70,30 @@ def _places(kept: Sequence[int], before: Sequence[int]) -> tuple[int, ...]:
     return tuple(place[number] for number in kept)
 
 
-def _changes_between(first: Sequence[AttributeChange], second: Sequence[AttributeChange]) -> tuple[AttributeChange, ...]:
-    """From what `first` has made of the sizes that modules remember to what `second` wants; both count from the same model."""
+def _changes_between(
+    first: Sequence[AttributeChange], second: Sequence[AttributeChange]
+) -> tuple[AttributeChange, ...]:
+    """From what `first` has made of the sizes that modules remember to what `second` wants.
+
+    Both count from the same model.
+    """
     stood = {(change.module, change.name, change.index): change for change in first}
     wanted = {(change.module, change.name, change.index): change for change in second}
-    changes = [replace(change, before=stood[key].after if key in stood else change.before) for key, change in wanted.items()]
-    changes += [replace(change, before=change.after, after=change.before) for key, change in stood.items() if key not in wanted]
+    changes = [
+        replace(change, before=stood[key].after if key in stood else change.before)
+        for key, change in wanted.items()
+    ]
+    changes += [
+        replace(change, before=change.after, after=change.before)
+        for key, change in stood.items()
+        if key not in wanted
+    ]
     return tuple(change for change in changes if change.before != change.after)
 
 
-def _changes_in_all(first: Sequence[AttributeChange], second: Sequence[AttributeChange]) -> tuple[AttributeChange, ...]:
+def _changes_in_all(
+    first: Sequence[AttributeChange], second: Sequence[AttributeChange]
+) -> tuple[AttributeChange, ...]:
     """What `second` makes of what `first` has made; `second` counts from there."""
     changes = {(change.module, change.name, change.index): change for change in first}
     for change in second:

@@ -21,7 +21,14 @@ from trainonce.surgery import proof
 from trainonce.surgery.slicing import apply_plan, check_fits, check_owned, silence, snapshot
 from trainonce.tracing.capture.record import record
 from trainonce.tracing.contradictions import keep_contradicted, random_masks
-from trainonce.tracing.partition import SizeSolver, build_partition, keep_before_branches, keep_matching, number_channels, parameter_order
+from trainonce.tracing.partition import (
+    SizeSolver,
+    build_partition,
+    keep_before_branches,
+    keep_matching,
+    number_channels,
+    parameter_order,
+)
 from trainonce.tracing.state.recording import Recording
 from trainonce.tracing.state.tracer import ValueNeededError
 
@@ -46,10 +53,12 @@ def inspect(model: nn.Module, example: Example, *, keep: Sequence[str] = ()) -> 
 
 
 def cut(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer | None = None) -> nn.Module:
-    """Remove what the plan drops from the model, in place, with its gradients and the optimizer's state; returns the model.
+    """Remove what the plan drops from the model, in place, with its gradients and the optimizer's state.
 
-    The cut proves itself on the plan's example: same outputs as with the dropped channels silent, and a backward pass.
-    If it can't, PlanError is raised and everything is as before.
+    Returns the model.
+
+    The cut proves itself on the plan's example: same outputs as with the dropped channels silent, and a
+    backward pass. If it can't, PlanError is raised and everything is as before.
 
     Example: `trainonce.cut(model, trainonce.Plan.random(partition, keep=0.5), optimizer=optimizer)`.
     """
@@ -74,7 +83,11 @@ def cut(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer | None
 
 
 def _cut_and_prove(
-    model: nn.Module, plan: Plan, example: Example, optimizer: torch.optim.Optimizer | None, restore: Callable[[], None]
+    model: nn.Module,
+    plan: Plan,
+    example: Example,
+    optimizer: torch.optim.Optimizer | None,
+    restore: Callable[[], None],
 ) -> None:
     tensors = dict(model.named_parameters()) | dict(model.named_buffers())
     refusal = proof.backward_refusal(model, example)
@@ -85,7 +98,8 @@ def _cut_and_prove(
     before = proof.outputs_of(model, example)
     if not can_be_compared(before):
         raise PlanError(
-            "the model's output on the example is NaN, so no cut can be proven. It is unchanged; its weights or the example are not finite."
+            "the model's output on the example is NaN, so no cut can be proven. It is unchanged; its weights "
+            "or the example are not finite."
         )
     apply_plan(model, plan, optimizer=optimizer)
     difference = relative_difference(before, proof.outputs_of(model, example))
@@ -95,29 +109,41 @@ def _cut_and_prove(
         restore()
         if dtype is torch.float64 or not proof.agrees_in_double(model, plan, example):
             raise PlanError(
-                f"the cut model differs from the silenced one by {difference:.1e} of the output's scale. It is unchanged; inspect it again."
+                f"the cut model differs from the silenced one by {difference:.1e} of the output's scale. It "
+                "is unchanged; inspect it again."
             )
         apply_plan(model, plan, optimizer=optimizer)
     if refusal is None and (refusal := proof.backward_refusal(model, example)):
-        raise PlanError(f"no gradient flows through the cut model ({refusal}). It is unchanged; inspect it again.")
+        raise PlanError(
+            f"no gradient flows through the cut model ({refusal}). It is unchanged; inspect it again."
+        )
 
 
 def _check_arguments(model: Any, example: Any, keep: Any) -> None:
     if not isinstance(model, nn.Module):
         raise ModelError(f"inspect needs an nn.Module, got {type(model).__name__}. Build the model first.")
     if next(model.parameters(), None) is None:
-        raise ModelError(f"{type(model).__name__} has no parameters, so there is nothing to cut. Give a model with layers.")
+        raise ModelError(
+            f"{type(model).__name__} has no parameters, so there is nothing to cut. Give a model with layers."
+        )
     if not isinstance(example, Tensor | tuple | dict):
         raise ModelError(
             f"inspect needs an example to run the model on, got {type(example).__name__}. "
             f"Give a tensor, a tuple of inputs, or a dict of keyword inputs."
         )
-    if isinstance(keep, str) or not isinstance(keep, Sequence) or not all(isinstance(pattern, str) for pattern in keep):
+    if (
+        isinstance(keep, str)
+        or not isinstance(keep, Sequence)
+        or not all(isinstance(pattern, str) for pattern in keep)
+    ):
         raise ModelError(f"keep must be a list of patterns, got {keep!r}. Write for example keep=['head*'].")
 
 
 def record_evaluation(model: nn.Module, example: Example) -> tuple[Recording, bool]:
-    """What the model does in eval mode, and whether it had to be computed in full to see it. Leaves it in that mode."""
+    """What the model does in eval mode, and whether it had to be computed in full to see it.
+
+    Leaves it in that mode.
+    """
     model.eval()
     if not any(parameter.is_meta for parameter in model.parameters()):
         recording = Recording()
@@ -130,13 +156,19 @@ def record_evaluation(model: nn.Module, example: Example) -> tuple[Recording, bo
         record(model, example, recording, counts_cost=True, with_values=True)
     except Exception as error:
         words = f"{type(error).__name__}: {one_line(error)}"
-        raise ModelError(f"{type(model).__name__} fails on the example ({words}). Give an example that the model accepts.") from error
+        raise ModelError(
+            f"{type(model).__name__} fails on the example ({words}). Give an example that the model accepts."
+        ) from error
     return recording, True
 
 
 def record_training(model: nn.Module, example: Example, recording: Recording, *, needs_values: bool) -> None:
     """Add what exists only in training, which reads channels too. Leaves the model in that mode."""
-    idle = [name for name, parameter in model.named_parameters() if name not in recording.used and parameter.numel() > 1]
+    idle = [
+        name
+        for name, parameter in model.named_parameters()
+        if name not in recording.used and parameter.numel() > 1
+    ]
     problem = ""
     for with_values, attempt in itertools.product((False, True), (example, _doubled(example))):
         if needs_values and not with_values:
@@ -150,16 +182,22 @@ def record_training(model: nn.Module, example: Example, recording: Recording, *,
         else:
             break
     else:
-        recording.notes.append(f"training mode could not be recorded on this example ({problem}); what only it uses was not seen")
+        recording.notes.append(
+            f"training mode could not be recorded on this example ({problem}); what only it uses was not seen"
+        )
     idle = [name for name in idle if name not in recording.used]
     keep_before_branches(recording, idle)
     if idle:
-        recording.notes.append(f"{len(idle)} parameters are never used on this example, {idle[0]} the first; they are left alone")
+        recording.notes.append(
+            f"{len(idle)} parameters are never used on this example, {idle[0]} the first; they are left alone"
+        )
 
 
 def _doubled(example: Example) -> Example:
     """Batch norm in training needs more than one sample."""
-    return tree_map_only(Tensor, lambda tensor: torch.cat([tensor, tensor]) if tensor.dim() else tensor, example)
+    return tree_map_only(
+        Tensor, lambda tensor: torch.cat([tensor, tensor]) if tensor.dim() else tensor, example
+    )
 
 
 def _proven_partition(model: nn.Module, solver: SizeSolver, example: Example) -> Partition:
@@ -190,7 +228,11 @@ def _unproven(model: nn.Module, partition: Partition, dtypes: list[torch.dtype |
             difference = proof.difference_on_scratch(model, plan, partition.example, dtype)
         except Exception as error:
             return f"the proof failed, the cut model does not run ({one_line(error)})"
-        return None if difference <= tolerance else f"the proof failed, cutting it moves the output by {difference:.1e} of its scale"
+        return (
+            None
+            if difference <= tolerance
+            else f"the proof failed, cutting it moves the output by {difference:.1e} of its scale"
+        )
 
     own = _precision(model)
     quick = proof.quick_tolerance(own, partition.macs)
@@ -209,4 +251,6 @@ def _unproven(model: nn.Module, partition: Partition, dtypes: list[torch.dtype |
 
 
 def _precision(model: nn.Module) -> torch.dtype:
-    return next((parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()), torch.float32)
+    return next(
+        (parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()), torch.float32
+    )

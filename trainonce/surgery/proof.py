@@ -46,14 +46,20 @@ def scratch_weights(model: nn.Module, dtype: torch.dtype | None) -> Iterator[Non
     """Lend the model redrawn weights in `dtype`; tiny initial values would hide a wrong cut."""
     restore = snapshot(model)
     generator = torch.Generator().manual_seed(0)
-    noise = _Noise(sum(parameter.numel() for parameter in model.parameters() if not parameter.is_meta), generator)
+    noise = _Noise(
+        sum(parameter.numel() for parameter in model.parameters() if not parameter.is_meta), generator
+    )
     try:
         with torch.no_grad():
             for tensor in (*model.parameters(), *model.buffers()):
                 tensor.grad = None
                 if not tensor.is_meta and tensor.is_floating_point():
                     wanted = tensor.dtype if dtype is None else dtype
-                    tensor.data = _redrawn(tensor, noise, wanted) if isinstance(tensor, nn.Parameter) else tensor.to(wanted, copy=True)
+                    tensor.data = (
+                        _redrawn(tensor, noise, wanted)
+                        if isinstance(tensor, nn.Parameter)
+                        else tensor.to(wanted, copy=True)
+                    )
                 elif not tensor.is_meta:
                     tensor.data = tensor.data.clone()
             for module in model.modules():
@@ -82,7 +88,10 @@ def own_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
 
 
 class _Noise:
-    """Normal numbers without end; they begin again after a while, because drawing them takes longer than a model's forward pass."""
+    """Normal numbers without end.
+
+    They begin again after a while, because drawing them takes longer than a model's forward pass.
+    """
 
     PERIOD = 1_000_003
     """A prime, so that no two rows of a matrix are the same numbers."""
@@ -123,7 +132,10 @@ def outputs_of(model: nn.Module, example: Example) -> list[Tensor]:
 
 
 def backward_refusal(model: nn.Module, example: Example) -> str | None:
-    """Why no gradient can be computed on the example; None if it can. Gradients and buffers are left as they were."""
+    """Why no gradient can be computed on the example; None if it can.
+
+    Gradients and buffers are left as they were.
+    """
     saved = [(parameter, parameter.grad) for parameter in model.parameters()]
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers() if not buffer.is_meta]
     try:
@@ -136,7 +148,8 @@ def backward_refusal(model: nn.Module, example: Example) -> str | None:
                 if tensor.requires_grad and tensor.is_floating_point()
             ]
             if outputs:
-                # Not `backward`: that would fire hooks on accumulated gradients (optimizers that step there) and fill the example's.
+                # Not `backward`: that would fire hooks on accumulated gradients (optimizers that step there)
+                # and fill the example's.
                 learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
                 torch.autograd.grad([tensor.sum() for tensor in outputs], learned, allow_unused=True)
     except Exception as error:
@@ -153,7 +166,9 @@ def cast(example: Example, dtype: torch.dtype | None) -> Example:
     """The example with its floating tensors in `dtype`."""
     if dtype is None:
         return example
-    return tree_map_only(Tensor, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, example)
+    return tree_map_only(
+        Tensor, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, example
+    )
 
 
 def proving_dtypes(model: nn.Module) -> list[torch.dtype | None]:
@@ -162,7 +177,10 @@ def proving_dtypes(model: nn.Module) -> list[torch.dtype | None]:
 
 
 def quick_tolerance(dtype: torch.dtype, macs: int) -> float:
-    """The largest difference in the model's own precision that needs no second opinion; below 0 where it is not asked."""
+    """The largest difference in the model's own precision that needs no second opinion.
+
+    Below 0 where it is not asked.
+    """
     if dtype is not torch.float32 or macs <= MANY_MACS:
         return -1.0
     return CLOSE if macs <= LARGE_MACS else TOLERANCE[dtype]
@@ -175,7 +193,10 @@ def difference_on_scratch(model: nn.Module, plan: Plan, example: Example, dtype:
 
 
 def agrees_in_double(model: nn.Module, plan: Plan, example: Example) -> bool:
-    """Whether the cut by `plan` is exact in float64 on the model's own weights; the model is left as it was."""
+    """Whether the cut by `plan` is exact in float64 on the model's own weights.
+
+    The model is left as it was.
+    """
     try:
         with own_weights(model, torch.float64):
             return _difference(model, plan, cast(example, torch.float64)) <= TOLERANCE[torch.float64]

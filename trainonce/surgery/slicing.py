@@ -1,7 +1,7 @@
 """Take channels out of a model, in place: every parameter, module and reference stays the same object.
 
-`silence` zeroes what a plan drops; `apply_plan` removes it from parameters, buffers, gradients and optimizer state and
-mends the sizes that modules remember.
+`silence` zeroes what a plan drops; `apply_plan` removes it from parameters, buffers, gradients and optimizer
+state and mends the sizes that modules remember.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ def silence(model: nn.Module, plan: Plan) -> nn.Module:
 
 
 def apply_plan(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer | None = None) -> None:
-    """Remove what the plan drops, without proving anything; the model is unchanged if the plan doesn't fit."""
+    """Remove what the plan drops, without proving anything.
+
+    The model is unchanged if the plan doesn't fit.
+    """
     tensors = check_fits(model, plan)
     axes: dict[str, list[tuple[int, tuple[int, ...]]]] = {}
     for cut in plan.cuts:
@@ -68,13 +71,19 @@ def plans_of(model: nn.Module) -> tuple[Plan, ...]:
 def check_fits(model: nn.Module, plan: Plan) -> dict[str, Tensor]:
     """The model's parameters and buffers by name, if the plan was made for these shapes.
 
-    Buffers that no cut touches are free to change, come and go: models hold there what they made for the size of the last input.
+    Buffers that no cut touches are free to change, come and go: models hold there what they made for the size
+    of the last input.
     """
     if not isinstance(model, nn.Module) or not isinstance(plan, Plan):
-        raise PlanError(f"expected a model and a plan, got {type(model).__name__} and {type(plan).__name__}. Make one with trainonce.Plan.")
+        raise PlanError(
+            f"expected a model and a plan, got {type(model).__name__} and {type(plan).__name__}. Make one "
+            "with trainonce.Plan."
+        )
     tensors: dict[str, Tensor] = dict(model.named_parameters()) | dict(model.named_buffers())
     free = _buffer_names(model) - {cut.tensor for cut in plan.cuts}
-    way_out = "Build the model with the settings the plan was made with, or make a new plan with trainonce.inspect."
+    way_out = (
+        "Build the model with the settings the plan was made with, or make a new plan with trainonce.inspect."
+    )
     for name, shape in plan.shapes.items():
         if name in free:
             continue
@@ -90,7 +99,8 @@ def check_fits(model: nn.Module, plan: Plan) -> dict[str, Tensor]:
             )
     if extra := set(tensors) - set(plan.shapes) - free:
         raise PlanError(
-            f"the plan was made for {shown(plan.model)}, which has no tensor {min(extra)}; this {type(model).__name__} has one. {way_out}"
+            f"the plan was made for {shown(plan.model)}, which has no tensor {min(extra)}; this "
+            f"{type(model).__name__} has one. {way_out}"
         )
     _check_cuts(model, plan)
     return tensors
@@ -98,19 +108,25 @@ def check_fits(model: nn.Module, plan: Plan) -> dict[str, Tensor]:
 
 def _buffer_names(model: nn.Module) -> set[str]:
     """Those that are None at the moment, too; a scripted module can't be asked for its names otherwise."""
-    return {f"{prefix}.{name}".lstrip(".") for prefix, module in model.named_modules() for name, _ in module._buffers.items()}
+    return {
+        f"{prefix}.{name}".lstrip(".")
+        for prefix, module in model.named_modules()
+        for name, _ in module._buffers.items()
+    }
 
 
 def check_owned(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
     """Refuse an optimizer that trains none of the model's parameters."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise PlanError(
-            f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}. Give the one that trains this model, or none."
+            f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}. Give the one that "
+            "trains this model, or none."
         )
     own = {id(parameter) for parameter in model.parameters()}
     if not any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
         raise PlanError(
-            f"this {type(optimizer).__name__} trains none of the model's parameters. Give the optimizer that trains this model, or none."
+            f"this {type(optimizer).__name__} trains none of the model's parameters. Give the optimizer that "
+            "trains this model, or none."
         )
 
 
@@ -120,10 +136,14 @@ def _check_cuts(model: nn.Module, plan: Plan) -> None:
     for cut in plan.cuts:
         shape = plan.shapes.get(cut.tensor)
         if shape is None or cut.axis >= len(shape):
-            raise PlanError(f"the plan cuts axis {quoted(cut.axis)} of {shown(cut.tensor)}, which doesn't exist. Save the model again.")
+            raise PlanError(
+                f"the plan cuts axis {quoted(cut.axis)} of {shown(cut.tensor)}, which doesn't exist. Save "
+                "the model again."
+            )
         if not cut.kept or cut.kept[-1] >= shape[cut.axis] or sorted(set(cut.kept)) != list(cut.kept):
             raise PlanError(
-                f"the plan keeps positions of axis {quoted(cut.axis)} of {shown(cut.tensor)} that it doesn't have. Save the model again."
+                f"the plan keeps positions of axis {quoted(cut.axis)} of {shown(cut.tensor)} that it doesn't "
+                "have. Save the model again."
             )
     modules = dict(model.named_modules())
     for change in plan.attributes:
@@ -140,7 +160,11 @@ def _get_attribute(module: nn.Module | None, name: str, index: int | None) -> An
     value = None if module is None else vars(module).get(name)
     if index is None:
         return value if type(value) is int else None
-    return value[index] if isinstance(value, tuple | list) and index < len(value) and type(value[index]) is int else None
+    return (
+        value[index]
+        if isinstance(value, tuple | list) and index < len(value) and type(value[index]) is int
+        else None
+    )
 
 
 def _set_attribute(module: nn.Module, name: str, index: int | None, number: int) -> None:
@@ -157,7 +181,8 @@ def replace_data(tensor: Tensor, content: Tensor, grad: Tensor | None) -> None:
     """Give a parameter or buffer other content of any shape and dtype; it stays the same object."""
     tensor.grad = None
     if tensor.requires_grad and content.shape != tensor.shape:
-        # A graph that is still alive holds a gradient accumulator of the old shape; a change of dtype makes torch forget it.
+        # A graph that is still alive holds a gradient accumulator of the old shape; a change of dtype makes
+        # torch forget it.
         other = torch.float32 if tensor.dtype is torch.float64 else torch.float64
         tensor.data = torch.empty(0, dtype=other, device=tensor.device)
     tensor.data = content
@@ -165,7 +190,11 @@ def replace_data(tensor: Tensor, content: Tensor, grad: Tensor | None) -> None:
 
 
 def _narrowed(tensor: Tensor, cuts: Iterable[tuple[int, tuple[int, ...]]]) -> Tensor:
-    channels_last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
+    channels_last = (
+        tensor.dim() == 4
+        and tensor.is_contiguous(memory_format=torch.channels_last)
+        and not tensor.is_contiguous()
+    )
     for axis, kept in cuts:
         tensor = tensor.index_select(axis, torch.tensor(kept, dtype=torch.long, device=tensor.device))
     return tensor.contiguous(memory_format=torch.channels_last) if channels_last else tensor.contiguous()
@@ -180,9 +209,15 @@ def follows_shape(item: Tensor, shape: torch.Size) -> bool:
 
 
 def foreign_state(optimizer: torch.optim.Optimizer, *, of: Collection[Tensor] | None = None) -> str | None:
-    """What an optimizer keeps of some parameters (or all) that can't be cut with them, in words; None if there is nothing."""
+    """What an optimizer keeps of some parameters (or all) that can't be cut with them, in words.
+
+    None if there is nothing.
+    """
     if isinstance(optimizer, torch.optim.LBFGS) and optimizer.state:
-        return f"{type(optimizer).__name__} keeps its state in flat vectors over all parameters, which can't be cut. {WAY_OUT}"
+        return (
+            f"{type(optimizer).__name__} keeps its state in flat vectors over all parameters, which can't be "
+            f"cut. {WAY_OUT}"
+        )
     chosen = None if of is None else {id(parameter) for parameter in of}
     for owner, state in optimizer.state.items():
         if chosen is not None and id(owner) not in chosen:
@@ -192,7 +227,8 @@ def foreign_state(optimizer: torch.optim.Optimizer, *, of: Collection[Tensor] | 
             for tensor in _tensors_in(item):
                 if tensor.numel() > 1 and not (tensor is item and follows_shape(tensor, shape)):
                     return (
-                        f"{type(optimizer).__name__} keeps {str(key)!r} of shape {tuple(tensor.shape)} for a parameter of shape "
+                        f"{type(optimizer).__name__} keeps {str(key)!r} of shape {tuple(tensor.shape)} for a "
+                        "parameter of shape "
                         f"{tuple(shape)}, which can't be cut with it. {WAY_OUT}"
                     )
     return None
@@ -209,7 +245,9 @@ def _tensors_in(item: Any) -> Iterator[Tensor]:
 def _narrow_state(state: dict[str, Any], shape: torch.Size, cuts: list[tuple[int, tuple[int, ...]]]) -> None:
     for key, item in state.items():
         if isinstance(item, Tensor) and follows_shape(item, shape):
-            state[key] = _narrowed(item, [(axis, kept) for axis, kept in cuts if item.shape[axis] == shape[axis]])
+            state[key] = _narrowed(
+                item, [(axis, kept) for axis, kept in cuts if item.shape[axis] == shape[axis]]
+            )
 
 
 SIZES: Mapping[type[nn.Module], tuple[tuple[str, Callable[[Any], int]], ...]] = {
@@ -217,13 +255,24 @@ SIZES: Mapping[type[nn.Module], tuple[tuple[str, Callable[[Any], int]], ...]] = 
         ("in_channels", lambda m: m.weight.shape[0]),
         ("out_channels", lambda m: m.weight.shape[1] * m.groups),
     ),
-    nn.modules.conv._ConvNd: (("out_channels", lambda m: m.weight.shape[0]), ("in_channels", lambda m: m.weight.shape[1] * m.groups)),
+    nn.modules.conv._ConvNd: (
+        ("out_channels", lambda m: m.weight.shape[0]),
+        ("in_channels", lambda m: m.weight.shape[1] * m.groups),
+    ),
     nn.Linear: (("out_features", lambda m: m.weight.shape[0]), ("in_features", lambda m: m.weight.shape[1])),
     nn.Bilinear: (("out_features", lambda m: m.weight.shape[0]),),
-    nn.modules.batchnorm._NormBase: (("num_features", lambda m: (m.weight if m.weight is not None else m.running_mean).shape[0]),),
+    nn.modules.batchnorm._NormBase: (
+        ("num_features", lambda m: (m.weight if m.weight is not None else m.running_mean).shape[0]),
+    ),
     nn.GroupNorm: (("num_channels", lambda m: m.weight.shape[0]),),
-    nn.Embedding: (("num_embeddings", lambda m: m.weight.shape[0]), ("embedding_dim", lambda m: m.weight.shape[1])),
-    nn.EmbeddingBag: (("num_embeddings", lambda m: m.weight.shape[0]), ("embedding_dim", lambda m: m.weight.shape[1])),
+    nn.Embedding: (
+        ("num_embeddings", lambda m: m.weight.shape[0]),
+        ("embedding_dim", lambda m: m.weight.shape[1]),
+    ),
+    nn.EmbeddingBag: (
+        ("num_embeddings", lambda m: m.weight.shape[0]),
+        ("embedding_dim", lambda m: m.weight.shape[1]),
+    ),
     nn.PReLU: (("num_parameters", lambda m: m.weight.shape[0]),),
 }
 """What modules of torch remember about their own weights; the first class that fits counts."""
@@ -271,7 +320,10 @@ def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -
 
 
 def drop_caches(model: nn.Module) -> None:
-    """Let modules forget what they computed from old weights: those that cache for inference do so when they go to training mode."""
+    """Let modules forget what they computed from old weights.
+
+    Those that cache for inference do so when they go to training mode.
+    """
     modes = [(module, module.training) for module in model.modules()]
     model.train()
     for module, training in modes:

@@ -1,4 +1,7 @@
-"""Cuts that contradict a size in the model: takes a recording, ties or keeps channels until no random cut contradicts any."""
+"""Cuts that contradict a size in the model.
+
+Takes a recording, ties or keeps channels until no random cut contradicts any.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,12 @@ from trainonce.tracing.state.expressions import Attribute
 from trainonce.tracing.state.recording import Recording
 
 
-def keep_contradicted(recording: Recording, order: Mapping[str, int], *, seeds: Sequence[int] = (0, 1, 2)) -> SizeSolver:
-    """Try random masks; channels whose cut contradicts a size in the model are tied or kept, until nothing does.
+def keep_contradicted(
+    recording: Recording, order: Mapping[str, int], *, seeds: Sequence[int] = (0, 1, 2)
+) -> SizeSolver:
+    """Try random masks.
+
+    Channels whose cut contradicts a size in the model are tied or kept, until nothing does.
 
     The answer solves for sizes with the groups that remain.
     """
@@ -28,12 +35,19 @@ def keep_contradicted(recording: Recording, order: Mapping[str, int], *, seeds: 
     replays = Replays()
     coupled = _coupled(checks, recording, numbering)
     num_bits = len(numbering.groups).bit_length() if coupled else 0
-    # Every two groups are told apart by a bit of their number: each is cut at least once while the other stays whole.
-    halves = [(seed, bit, parity) for seed, (bit, parity) in enumerate(itertools.product(range(num_bits), (0, 1)))]
+    # Every two groups are told apart by a bit of their number: each is cut at least once while the other
+    # stays whole.
+    halves = [
+        (seed, bit, parity) for seed, (bit, parity) in enumerate(itertools.product(range(num_bits), (0, 1)))
+    ]
     for seed, bit, parity in [*((seed, None, 0) for seed in seeds), *halves]:
         while True:
             masks = random_masks(numbering.groups, seed)
-            names = [group.name for place, group in enumerate(numbering.groups) if bit is None or place >> bit & 1 == parity]
+            names = [
+                group.name
+                for place, group in enumerate(numbering.groups)
+                if bit is None or place >> bit & 1 == parity
+            ]
             solver = SizeSolver(recording, numbering, checks if bit is None else coupled)
             _, failed = solver.attempt({name: masks[name] for name in names if name in masks}, replays)
             if not failed:
@@ -52,16 +66,25 @@ def keep_contradicted(recording: Recording, order: Mapping[str, int], *, seeds: 
 
 def _coupled(checks: list[Check], recording: Recording, numbering: Numbering) -> list[Check]:
     """The checks that look at more than one group, themselves or through an attribute that they share."""
-    owners = torch.arange(len(numbering.groups)).repeat_interleave(torch.tensor([group.num_channels for group in numbering.groups]))
+    owners = torch.arange(len(numbering.groups)).repeat_interleave(
+        torch.tensor([group.num_channels for group in numbering.groups])
+    )
     seen: dict[Check, set[int]] = {}
     through: dict[Attribute, set[int]] = {}
     for check in checks:
-        channels = [numbering.channel_of_label[recording.book.roots(layer.ids).abs().flatten()] for layer in check.layers]
+        channels = [
+            numbering.channel_of_label[recording.book.roots(layer.ids).abs().flatten()]
+            for layer in check.layers
+        ]
         known = torch.cat(channels) if channels else torch.zeros(0, dtype=torch.long)
         seen[check] = set(owners[known[known >= 0].unique()].unique().tolist())
         for attribute in check.attributes:
             through.setdefault(attribute, set()).update(seen[check])
-    return [check for check in checks if len(seen[check].union(*(through[attribute] for attribute in check.attributes))) > 1]
+    return [
+        check
+        for check in checks
+        if len(seen[check].union(*(through[attribute] for attribute in check.attributes))) > 1
+    ]
 
 
 def random_masks(groups: Sequence[ChannelGroup], seed: int) -> dict[str, Tensor]:

@@ -10,7 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from trainonce.errors import PlanError
-from trainonce.structure.channels import AttributeChange, ChannelGroup, Contraction, Example, Factor, Partition, Role, Slice
+from trainonce.structure.channels import (
+    AttributeChange,
+    ChannelGroup,
+    Contraction,
+    Example,
+    Factor,
+    Partition,
+    Role,
+    Slice,
+)
 from trainonce.tracing.sizes.checks import Check, Replays, Survivors
 from trainonce.tracing.sizes.solver import attribute_changes, checks_of, solve
 from trainonce.tracing.state.labels import KERNEL, LabelBook, Layer, Slot
@@ -53,7 +62,8 @@ def keep_matching(recording: Recording, patterns: Sequence[str]) -> None:
         matched = [slot for slot in recording.slots if _matches(slot[0], pattern)]
         if not matched:
             raise ValueError(
-                f"keep={pattern!r} matches no module of this model. Give names from model.named_modules(), with * for any part."
+                f"keep={pattern!r} matches no module of this model. Give names from model.named_modules(), "
+                "with * for any part."
             )
         for slot in matched:
             if slot in recording.writers:
@@ -65,7 +75,9 @@ def keep_before_branches(recording: Recording, idle: Sequence[str]) -> None:
     for where, layers in recording.branches.items():
         if any(not where or name.startswith(f"{where}.") for name in idle):
             for layer in layers:
-                recording.book.keep(layer.ids, f"{where or 'the model'} chooses its path by data, and not all paths were seen")
+                recording.book.keep(
+                    layer.ids, f"{where or 'the model'} chooses its path by data, and not all paths were seen"
+                )
 
 
 def _matches(tensor: str, pattern: str) -> bool:
@@ -80,7 +92,11 @@ def number_channels(recording: Recording, order: Mapping[str, int]) -> Numbering
     slots = sorted(recording.slots, key=lambda slot: (order[slot[0]], slot[1]))
     roots_on = {slot: book.roots(recording.slots[slot]) for slot in slots}
     signatures = _signatures(roots_on, book.num_labels) + reason_ids * 1_000_003
-    members = [roots for roots in _by_signature(roots_on, signatures) if book.reason(int(reason_ids[roots[0]])) != KERNEL]
+    members = [
+        roots
+        for roots in _by_signature(roots_on, signatures)
+        if book.reason(int(reason_ids[roots[0]])) != KERNEL
+    ]
     group_of_root, channel_of_root = (torch.full((book.num_labels,), -1, dtype=torch.long) for _ in range(2))
     for number, roots in enumerate(members):
         group_of_root[roots], channel_of_root[roots] = number, torch.arange(len(roots))
@@ -88,12 +104,19 @@ def number_channels(recording: Recording, order: Mapping[str, int]) -> Numbering
     for slot, roots in roots_on.items():
         owners = group_of_root[roots]
         numbers, counts = torch.unique(owners, return_counts=True)
-        for number, positions in zip(numbers.tolist(), owners.argsort(stable=True).split(counts.tolist()), strict=True):
+        for number, positions in zip(
+            numbers.tolist(), owners.argsort(stable=True).split(counts.tolist()), strict=True
+        ):
             if number >= 0:
-                slices[number].append(Slice(slot[0], slot[1], _role(recording, slot), positions, channel_of_root[roots[positions]]))
+                slices[number].append(
+                    Slice(
+                        slot[0], slot[1], _role(recording, slot), positions, channel_of_root[roots[positions]]
+                    )
+                )
     names: dict[str, int] = {}
     groups = tuple(
-        _group(slices[number], len(roots), book.reason(int(reason_ids[roots[0]])) or None, names) for number, roots in enumerate(members)
+        _group(slices[number], len(roots), book.reason(int(reason_ids[roots[0]])) or None, names)
+        for number, roots in enumerate(members)
     )
     starts = torch.tensor([0, *(group.num_channels for group in groups)]).cumsum(0)
     everything = book.roots(torch.arange(book.num_labels))
@@ -182,7 +205,11 @@ def _factor(vectors: list[Tensor]) -> Factor:
 
 def _tensor_size(name: str, parameter: Tensor, recording: Recording, channel_of_label: Tensor) -> Contraction:
     sizes = {str(axis): size for axis, size in enumerate(parameter.shape)}
-    layers = [(Layer(recording.slots[name, axis]), str(axis)) for axis in range(parameter.dim()) if (name, axis) in recording.slots]
+    layers = [
+        (Layer(recording.slots[name, axis]), str(axis))
+        for axis in range(parameter.dim())
+        if (name, axis) in recording.slots
+    ]
     return _contraction(recording.book, Product(name, 1, sizes, tuple(layers)), channel_of_label)
 
 
@@ -195,24 +222,40 @@ class SizeSolver:
         self.numbering = numbering
         self.checks = checks_of(recording) if checks is None else checks
 
-    def attempt(self, masks: Mapping[str, Tensor], replays: Replays | None = None) -> tuple[tuple[AttributeChange, ...], list[Check]]:
-        """Attribute changes, and the checks that can't be met; many attempts are quicker if they share their replays."""
-        everything = [masks.get(group.name, torch.ones(group.num_channels, dtype=torch.bool)) for group in self.numbering.groups]
+    def attempt(
+        self, masks: Mapping[str, Tensor], replays: Replays | None = None
+    ) -> tuple[tuple[AttributeChange, ...], list[Check]]:
+        """Attribute changes, and the checks that can't be met.
+
+        Many attempts are quicker if they share their replays.
+        """
+        everything = [
+            masks.get(group.name, torch.ones(group.num_channels, dtype=torch.bool))
+            for group in self.numbering.groups
+        ]
         alive = torch.cat([*everything, torch.ones(1, dtype=torch.bool)])
-        changed, failed = solve(self.checks, Survivors(self.recording, self.numbering.channel_of_label, alive, replays or Replays()))
+        changed, failed = solve(
+            self.checks,
+            Survivors(self.recording, self.numbering.channel_of_label, alive, replays or Replays()),
+        )
         return attribute_changes(changed, self.recording.originals), failed
 
     def __call__(self, masks: Mapping[str, Tensor]) -> tuple[AttributeChange, ...]:
         """Attribute changes; raises PlanError if the masks contradict a size in the model."""
         changes, failed = self.attempt(masks)
         if failed:
-            raise PlanError(f"these masks don't fit the model: {failed[0].reason}. Keep the group whole, or as many channels in each part.")
+            raise PlanError(
+                f"these masks don't fit the model: {failed[0].reason}. Keep the group whole, or as many "
+                "channels in each part."
+            )
         return changes
 
 
 def parameter_order(model: nn.Module) -> dict[str, int]:
     """Where each parameter and buffer stands in the model."""
-    return {name: place for place, (name, _) in enumerate((*model.named_parameters(), *model.named_buffers()))}
+    return {
+        name: place for place, (name, _) in enumerate((*model.named_parameters(), *model.named_buffers()))
+    }
 
 
 def build_partition(model: nn.Module, solver: SizeSolver, example: Example) -> Partition:
@@ -223,8 +266,13 @@ def build_partition(model: nn.Module, solver: SizeSolver, example: Example) -> P
     return Partition(
         model=f"{type(model).__module__}.{type(model).__qualname__}",
         groups=solver.numbering.groups,
-        contractions=tuple(_contraction(recording.book, product, label_channels) for product in recording.products),
-        tensor_sizes=tuple(_tensor_size(name, parameter, recording, label_channels) for name, parameter in model.named_parameters()),
+        contractions=tuple(
+            _contraction(recording.book, product, label_channels) for product in recording.products
+        ),
+        tensor_sizes=tuple(
+            _tensor_size(name, parameter, recording, label_channels)
+            for name, parameter in model.named_parameters()
+        ),
         shapes={name: tuple(tensor.shape) for name, tensor in tensors.items()},
         notes=tuple(recording.notes),
         example=example,

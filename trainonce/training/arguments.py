@@ -1,4 +1,7 @@
-"""What `fit` is called with: takes its arguments, gives settings that count, or says in one line what is wrong."""
+"""What `fit` is called with.
+
+Takes its arguments, gives settings that count, or says in one line what is wrong.
+"""
 
 from __future__ import annotations
 
@@ -33,22 +36,33 @@ def check_model(model: Any) -> None:
     if next(model.parameters(), None) is None:
         raise SettingError(f"this {type(model).__name__} has no parameters, so there is nothing to train.")
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise SettingError(f"all parameters of this {type(model).__name__} are frozen. Thaw some with requires_grad_(True).")
+        raise SettingError(
+            f"all parameters of this {type(model).__name__} are frozen. Thaw some with requires_grad_(True)."
+        )
 
 
 def check_arguments(*, out: Any, settings: Any, loss: Any, policy: Any, view: Any, quiet: bool) -> None:
     """Raise SettingError for the first argument of a kind that can't work."""
     if settings is not None and not isinstance(settings, Settings):
-        advice = "Write Settings(**settings)." if isinstance(settings, dict) else "Pass trainonce.Settings(...)."
+        advice = (
+            "Write Settings(**settings)." if isinstance(settings, dict) else "Pass trainonce.Settings(...)."
+        )
         raise SettingError(f"settings is a {type(settings).__name__}. {advice}")
     if out is not None and not isinstance(out, str | os.PathLike):
         raise SettingError(f"out must be a folder's path, got {shorten(out)}.")
     if isinstance(loss, type):
-        raise SettingError(f"loss is the class {loss.__name__}. Pass an instance, {loss.__name__}(), or a function.")
+        raise SettingError(
+            f"loss is the class {loss.__name__}. Pass an instance, {loss.__name__}(), or a function."
+        )
     if loss is not None and not callable(loss):
-        raise SettingError(f"loss must be a function of the model's output and the targets, got {shorten(loss)}.")
+        raise SettingError(
+            f"loss must be a function of the model's output and the targets, got {shorten(loss)}."
+        )
     if isinstance(policy, str):
-        raise SettingError(f"policy is a text. Pass Settings(policy={policy!r}), or an object such as trainonce.policies.Taylor().")
+        raise SettingError(
+            f"policy is a text. Pass Settings(policy={policy!r}), or an object such as "
+            "trainonce.policies.Taylor()."
+        )
     if isinstance(policy, type):
         raise SettingError(f"policy is the class {policy.__name__}. Pass an instance: {policy.__name__}().")
     if policy is not None and not isinstance(policy, Policy):
@@ -64,21 +78,28 @@ def make_optimizer(given: Any, model: nn.Module, settings: Settings) -> torch.op
     if given is None:
         return OPTIMIZERS[settings.opt](model.parameters(), settings)
     if isinstance(given, str):
-        raise SettingError(f"optimizer is a text. Pass Settings(opt={given!r}), or a function: optimizer=lambda p: torch.optim.AdamW(p).")
+        raise SettingError(
+            f"optimizer is a text. Pass Settings(opt={given!r}), or a function: optimizer=lambda p: "
+            "torch.optim.AdamW(p)."
+        )
     given = unwrapped_optimizer(given)
     found = given
     if not isinstance(given, torch.optim.Optimizer):
         if not callable(given):
             raise SettingError(
-                f"optimizer is a {type(given).__name__}. Pass a function: optimizer=lambda p: torch.optim.AdamW(p, lr=1e-3)."
+                f"optimizer is a {type(given).__name__}. Pass a function: optimizer=lambda p: "
+                "torch.optim.AdamW(p, lr=1e-3)."
             )
         found = unwrapped_optimizer(given(model.parameters()))
     if not isinstance(found, torch.optim.Optimizer):
-        raise SettingError(f"optimizer= gave a {type(found).__name__}. It must return a torch.optim.Optimizer.")
+        raise SettingError(
+            f"optimizer= gave a {type(found).__name__}. It must return a torch.optim.Optimizer."
+        )
     own = {id(parameter) for parameter in model.parameters()}
     if any(id(parameter) not in own for group in found.param_groups for parameter in group["params"]):
         raise SettingError(
-            f"this {type(found).__name__} holds parameters that are not the model's. Make it from the parameters of the model "
+            f"this {type(found).__name__} holds parameters that are not the model's. Make it from the "
+            "parameters of the model "
             f"that is trained: optimizer=lambda p: torch.optim.{type(found).__name__}(p)."
         )
     return found
@@ -92,16 +113,24 @@ def settle(settings: Settings, train: Source, rates: Rates) -> tuple[Settings, l
         batch_size = train.batch_size or settings.samples_per_step
         if batch_size < 2:
             raise SettingError(
-                "the training DataLoader has batches of 1 sample. Make it with a batch_size, or give Settings(batch_size=...)."
+                "the training DataLoader has batches of 1 sample. Make it with a batch_size, or give "
+                "Settings(batch_size=...)."
             )
     elif train.batch_size not in (None, 1, batch_size):
-        notes.append(f"batch_size={batch_size} of the settings counts, not the DataLoader's {train.batch_size}")
+        notes.append(
+            f"batch_size={batch_size} of the settings counts, not the DataLoader's {train.batch_size}"
+        )
     if settings.lr not in (rates.highest, defaults_of(Settings)["lr"]):
-        notes.append(f"the optimizer's own learning rate {shown(rates.own)} counts, not lr={settings.lr:g} of the settings")
+        notes.append(
+            f"the optimizer's own learning rate {shown(rates.own)} counts, not lr={settings.lr:g} of the "
+            "settings"
+        )
     return with_changes(settings, batch_size=batch_size, lr=rates.highest), notes
 
 
-def describe_config(settings: Settings, config: Any, *, optimizer: Any, policy: Policy | None) -> dict[str, Any]:
+def describe_config(
+    settings: Settings, config: Any, *, optimizer: Any, policy: Policy | None
+) -> dict[str, Any]:
     """What counted, as `config.yaml` holds it; an object that no name stands for is named by its class."""
     found = dict(as_plain(settings) if config is None else config)
     found |= {"batch_size": settings.batch_size, "lr": settings.lr}

@@ -19,7 +19,14 @@ from trainonce.pruning.policies.policy import Policy
 from trainonce.pruning.pruner import ShortRunWarning
 from trainonce.runs.folder import describe_environment
 from trainonce.runs.report.live import Silence, View, choose_view
-from trainonce.training.arguments import Optimizer, check_arguments, check_model, describe_config, make_optimizer, settle
+from trainonce.training.arguments import (
+    Optimizer,
+    check_arguments,
+    check_model,
+    describe_config,
+    make_optimizer,
+    settle,
+)
 from trainonce.training.batches.samples import Samples, Source, first_batch, split_data
 from trainonce.training.loop.evaluation import CrossEntropy, Loss, Scores, call, evaluate, logits_of
 from trainonce.training.loop.learning_rate import Rates
@@ -55,18 +62,21 @@ def fit(
 ) -> Result:
     """Train `model` once on `data` and give a small model that keeps the budget.
 
-    `data` is a pair (training, validation); each a pair of tensors, a torch Dataset or a DataLoader. `settings`
-    holds everything else about the run, `keep_flops`, `keep_params` and `epochs` being short for its fields; one
-    budget must be given, and `keep_flops=1` trains the whole model. An `optimizer` (a function of the parameters)
-    keeps its own learning rates, scaled by the schedule. With `out`, the run writes its checkpoints, metrics,
-    small model and report there, and `resume` goes on where such a run was interrupted. Progress is shown unless
-    `quiet`. The model is changed in place.
+    `data` is a pair (training, validation); each a pair of tensors, a torch Dataset or a DataLoader.
+    `settings` holds everything else about the run, `keep_flops`, `keep_params` and `epochs` being short for
+    its fields; one budget must be given, and `keep_flops=1` trains the whole model. An `optimizer` (a
+    function of the parameters) keeps its own learning rates, scaled by the schedule. With `out`, the run
+    writes its checkpoints, metrics, small model and report there, and `resume` goes on where such a run was
+    interrupted. Progress is shown unless `quiet`. The model is changed in place.
 
-    Example: `small = trainonce.fit(model, (train, validation), keep_flops=0.45, epochs=100, out="runs/mine").model`.
+    Example: `small = trainonce.fit(model, (train, validation), keep_flops=0.45, epochs=100,
+    out="runs/mine").model`.
     """
     check_model(model)
     check_arguments(out=out, settings=settings, loss=loss, policy=policy, view=view, quiet=quiet)
-    settings = with_changes(settings or Settings(), keep_flops=keep_flops, keep_params=keep_params, epochs=epochs)
+    settings = with_changes(
+        settings or Settings(), keep_flops=keep_flops, keep_params=keep_params, epochs=epochs
+    )
     check_budget(settings)
     train, validation = split_data(data)
     with ExitStack() as stack:
@@ -82,7 +92,9 @@ def fit(
             out=None if out is None else Path(out),
             config=describe_config(settings, config, optimizer=optimizer, policy=policy),
             data=data,
-            environment=describe_environment(seed=settings.seed, world_size=where.processes.world_size, device=where.device),
+            environment=describe_environment(
+                seed=settings.seed, world_size=where.processes.world_size, device=where.device
+            ),
             view=_choose_view(stack, view, model, is_shown=where.processes.is_first and not quiet),
             processes=where.processes,
             stop=stop,
@@ -90,7 +102,9 @@ def fit(
         )
         stack.enter_context(session.opened(resume=resume))
         lines = describe_data(data, train, validation)
-        return _train_and_report(session, _Parts(model, made, train, validation, settings, where, loss, policy), lines, notes)
+        return _train_and_report(
+            session, _Parts(model, made, train, validation, settings, where, loss, policy), lines, notes
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,7 +153,10 @@ def _make_trainer(parts: _Parts) -> Trainer:
     mixing = None
     if settings.mixup or settings.cutmix:
         if parts.loss is not None:
-            raise SettingError("mixup and cutmix mix classes, which only the own loss of fit knows. Leave them out, or leave loss out.")
+            raise SettingError(
+                "mixup and cutmix mix classes, which only the own loss of fit knows. Leave them out, or "
+                "leave loss out."
+            )
         mixing = Mixing(settings.mixup, settings.cutmix, _count_classes(parts.model, _example(parts, 1)))
     return Trainer(
         parts.model,
@@ -170,7 +187,9 @@ def _try_to_copy(model: nn.Module, session: Session) -> nn.Module | None:
         return keep_copy(model)
     except Exception as error:
         # A module may refuse to be copied in any way; the run itself needs no copy.
-        session.warn(f"the model can't be copied ({type(error).__name__}): the report will compare it with nothing")
+        session.warn(
+            f"the model can't be copied ({type(error).__name__}): the report will compare it with nothing"
+        )
         return None
 
 
@@ -189,7 +208,9 @@ def _prepare_torch(stack: ExitStack, settings: Settings) -> Surroundings:
     precision = choose_precision(device, amp=settings.amp, amp_dtype=settings.amp_dtype)
     layout = torch.channels_last if settings.channels_last else torch.contiguous_format
     stack.enter_context(_settings_of_torch(settings))
-    return Surroundings(device=device, precision=precision, processes=stack.enter_context(joined(device)), layout=layout)
+    return Surroundings(
+        device=device, precision=precision, processes=stack.enter_context(joined(device)), layout=layout
+    )
 
 
 @torch.no_grad()
@@ -200,7 +221,10 @@ def _count_classes(model: nn.Module, example: Any) -> int:
     scores = logits_of(call(model.eval(), example))
     model.train(was_training)
     if scores.dim() != 2:
-        raise SettingError(f"mixup and cutmix need one score per class, and the model gives {tuple(scores.shape)}. Leave them out.")
+        raise SettingError(
+            f"mixup and cutmix need one score per class, and the model gives {tuple(scores.shape)}. Leave "
+            "them out."
+        )
     return scores.shape[1]
 
 

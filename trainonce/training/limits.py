@@ -1,4 +1,7 @@
-"""What a setting may be: takes a dataclass whose fields carry their limits, refuses a wrong value with its key and its range."""
+"""What a setting may be.
+
+Takes a dataclass whose fields carry their limits, refuses a wrong value with its key and its range.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,12 @@ class Limits:
         noun = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}[self.kind]
         bounds = [
             f"{word} {bound:g}"
-            for word, bound in (("above", self.above), ("at least", self.at_least), ("below", self.below), ("at most", self.at_most))
+            for word, bound in (
+                ("above", self.above),
+                ("at least", self.at_least),
+                ("below", self.below),
+                ("at most", self.at_most),
+            )
             if bound is not None
         ]
         words = " ".join([noun, " and ".join(bounds)]).strip()
@@ -80,7 +88,9 @@ class Limits:
 
 def setting(default: Any, help: str, kind: type, **limits: Any) -> Any:
     """A field of a settings dataclass, with its limits."""
-    return field(default=default, metadata={"limits": Limits(help=help, kind=kind, optional=default is None, **limits)})
+    return field(
+        default=default, metadata={"limits": Limits(help=help, kind=kind, optional=default is None, **limits)}
+    )
 
 
 def limits_of(settings: Any) -> dict[str, Limits]:
@@ -99,6 +109,12 @@ def check_fields(settings: Any) -> None:
         value = getattr(settings, name)
         if value is None and limits.optional:
             continue
-        right = isinstance(value, tuple) and all(limits.allows(item) for item in value) if limits.several else limits.allows(value)
+        right = (
+            isinstance(value, tuple) and all(limits.allows(item) for item in value)
+            if limits.several
+            else limits.allows(value)
+        )
         if not right:
-            raise SettingError(f"{name} must be {limits.describe()}, got {shorten(value)}.{limits.suggest(value)}")
+            raise SettingError(
+                f"{name} must be {limits.describe()}, got {shorten(value)}.{limits.suggest(value)}"
+            )

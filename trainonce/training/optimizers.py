@@ -15,6 +15,8 @@ OPTIMIZERS: dict[str, Callable[[Iterable[nn.Parameter], Any], torch.optim.Optimi
     "adam": lambda parameters, s: torch.optim.Adam(parameters, lr=s.lr, weight_decay=s.weight_decay),
     "adamw": lambda parameters, s: torch.optim.AdamW(parameters, lr=s.lr, weight_decay=s.weight_decay),
     "nadam": lambda parameters, s: torch.optim.NAdam(parameters, lr=s.lr, weight_decay=s.weight_decay),
-    "rmsprop": lambda parameters, s: torch.optim.RMSprop(parameters, lr=s.lr, momentum=s.momentum, weight_decay=s.weight_decay),
+    "rmsprop": lambda parameters, s: torch.optim.RMSprop(
+        parameters, lr=s.lr, momentum=s.momentum, weight_decay=s.weight_decay
+    ),
 }
 """What `--opt` takes; each gets the parameters and the settings."""

@@ -34,5 +34,7 @@ def find_policy(name: str) -> Policy:
     if name not in POLICIES:
         near = get_close_matches(name, POLICIES, n=1, cutoff=0.5)
         advice = f"Did you mean {near[0]}?" if near else f"Choose one of {', '.join(POLICIES)}."
-        raise SettingError(f"there is no policy {shorten(name)}. {advice} An own one goes to trainonce.fit(policy=...).")
+        raise SettingError(
+            f"there is no policy {shorten(name)}. {advice} An own one goes to trainonce.fit(policy=...)."
+        )
     return POLICIES[name]()

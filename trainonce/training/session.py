@@ -1,4 +1,7 @@
-"""A run from its first step to its last: takes a trainer through its epochs, saves, resumes, stops when asked, writes down what happens."""
+"""A run from its first step to its last.
+
+Takes a trainer through its epochs, saves, resumes, stops when asked, writes down what happens.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +79,10 @@ class Session:
 
     @contextmanager
     def opened(self, *, resume: bool) -> Iterator[None]:
-        """The run's folder, for this run alone; refused if it holds another run, or one that `resume` was not asked for."""
+        """The run's folder, for this run alone.
+
+        Refused if it holds another run, or one that `resume` was not asked for.
+        """
         with ExitStack() as stack:
             self._open_parts = stack
             if self._processes.is_first:
@@ -105,7 +111,9 @@ class Session:
             self._loss_sum, self._loss_count = state["loss"]
             self._tell(f"going on at step {trainer.step} of {trainer.total_steps}")
         if self._records is not None:
-            self._records.begin(self.history, trainer.controller_samples.tolist() if trainer.pruner is not None else [])
+            self._records.begin(
+                self.history, trainer.controller_samples.tolist() if trainer.pruner is not None else []
+            )
 
     def run(self, trainer: Trainer, score: Callable[[], Scores]) -> None:
         """Train to the end; raises RunInterruptedError after having saved, if a signal asked for it."""
@@ -151,7 +159,10 @@ class Session:
             except Exception as error:
                 # The small model is safe: nothing that is only said about it may end the run.
                 words = " ".join(str(error).split()) or type(error).__name__
-                self.warn(f"no report: {words} The small model is in {self._records.folder / run_folder.SMALL}; resume writes the report.")
+                self.warn(
+                    f"no report: {words} The small model is in {self._records.folder / run_folder.SMALL}; "
+                    "resume writes the report."
+                )
         self._processes.wait()
 
     def warn(self, line: str) -> None:
@@ -163,9 +174,17 @@ class Session:
         phases: dict[str, int | None] = {}
         if trainer.pruner is not None:
             timetable = trainer.pruner.schedule.in_steps(trainer.total_steps)
-            phases = {"search": timetable.search_from, "shrink": timetable.shrink_from, "settle": timetable.settle_from}
+            phases = {
+                "search": timetable.search_from,
+                "shrink": timetable.shrink_from,
+                "settle": timetable.settle_from,
+            }
             phases["small"] = self._cut_at
-        return {"steps_per_epoch": trainer.order.steps_per_epoch, "total_steps": trainer.total_steps, "phases": phases}
+        return {
+            "steps_per_epoch": trainer.order.steps_per_epoch,
+            "total_steps": trainer.total_steps,
+            "phases": phases,
+        }
 
     def _on_first(self, action: Callable[[], None]) -> None:
         """Do it on the first process; what is refused there ends all of them."""
@@ -200,7 +219,11 @@ class Session:
         if self.out is None:
             return
         with run_folder.room_in(self.out):
-            changes = [] if self._is_new else changed_environment(self.out / run_folder.ENVIRONMENT, self.environment)
+            changes = (
+                []
+                if self._is_new
+                else changed_environment(self.out / run_folder.ENVIRONMENT, self.environment)
+            )
             run_folder.write_start(self.out, self.config, self.environment)
             keep_identity(self.out, self._identity)
             self._open_parts.enter_context(run_folder.logged(self.out))
@@ -214,7 +237,11 @@ class Session:
 
     def _forget(self) -> None:
         """A run that ends in its first step leaves nothing in the way of the next one."""
-        if self._is_new and self._records is not None and not (self._records.folder / run_folder.CHECKPOINTS).exists():
+        if (
+            self._is_new
+            and self._records is not None
+            and not (self._records.folder / run_folder.CHECKPOINTS).exists()
+        ):
             self._records.forget()
 
     def _note(self, trainer: Trainer, news: StepNews) -> None:
@@ -222,9 +249,14 @@ class Session:
         passed, self._last_step = now - self._last_step, now
         self.seconds += passed
         rate = 1 / max(passed, 1e-6)
-        self._steps_per_second = 0.95 * self._steps_per_second + 0.05 * rate if self._steps_per_second else rate
+        self._steps_per_second = (
+            0.95 * self._steps_per_second + 0.05 * rate if self._steps_per_second else rate
+        )
         if news.was_skipped:
-            self._tell(f"step {trainer.step - 1} was skipped: its loss or gradients are not finite", level=logging.WARNING)
+            self._tell(
+                f"step {trainer.step - 1} was skipped: its loss or gradients are not finite",
+                level=logging.WARNING,
+            )
         else:
             self._loss_sum += news.loss
             self._loss_count += 1
@@ -233,7 +265,10 @@ class Session:
                 self._cut_at = trainer.step
                 self._tell(f"the model was cut at step {trainer.step} and trains on small")
             else:
-                self._tell(f"a first part of the model was cut at step {trainer.step}; the search goes on in what is left")
+                self._tell(
+                    f"a first part of the model was cut at step {trainer.step}; the search goes on in what "
+                    "is left"
+                )
         if now - self._last_view >= SECONDS_BETWEEN_VIEWS and self._processes.is_first:
             self._last_view = now
             self._view.show(self._moment(trainer, news.loss))
@@ -244,7 +279,9 @@ class Session:
 
     def _end_epoch(self, trainer: Trainer, scores: Scores) -> None:
         loss = self._loss_sum / self._loss_count if self._loss_count else None
-        record = {"epoch": len(self.history) + 1, "step": trainer.step, "loss": loss} | record_of(trainer, scores)
+        record = {"epoch": len(self.history) + 1, "step": trainer.step, "loss": loss} | record_of(
+            trainer, scores
+        )
         record["seconds"] = round(self.seconds, 3)
         self._loss_sum, self._loss_count = 0.0, 0
         self.history.append(record)

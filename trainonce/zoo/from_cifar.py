@@ -1,4 +1,7 @@
-"""The paper's models for small images: takes a name such as `resnet56`, gives the model and an image of 32 pixels."""
+"""The paper's models for small images.
+
+Takes a name such as `resnet56`, gives the model and an image of 32 pixels.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,11 @@ def build_model(name: str, wanted: Build) -> Source:
     if name not in MODELS:
         raise refuse_name(source, MODELS)
     if wanted.pretrained:
-        raise UnknownModelError(f"{source} has no pretrained weights. Leave --pretrained out, or name a model of timm or torchvision.")
+        raise UnknownModelError(
+            f"{source} has no pretrained weights. Leave --pretrained out, or name a model of timm or "
+            "torchvision."
+        )
     size = wanted.image_size or 32
-    return Source(name=source, model=MODELS[name](wanted.num_classes or 10).eval(), example=draw_image(1, 3, size, size))
+    return Source(
+        name=source, model=MODELS[name](wanted.num_classes or 10).eval(), example=draw_image(1, 3, size, size)
+    )

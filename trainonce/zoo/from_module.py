@@ -1,4 +1,7 @@
-"""The user's own models: takes `module.path:callable`, imports it from the current directory and calls it without arguments."""
+"""The user's own models.
+
+Takes `module.path:callable`, imports it from the current directory and calls it without arguments.
+"""
 
 from __future__ import annotations
 
@@ -32,15 +35,21 @@ def build_model(source: str, example: Example | None, wanted: Build) -> Source:
             found = getattr(found, part)
         if not callable(found):
             raise UnknownModelError(
-                f"{source} is a {type(found).__name__}, not something to call. Name a function or class that gives the model."
+                f"{source} is a {type(found).__name__}, not something to call. Name a function or class that "
+                "gives the model."
             )
         model = _call(source, found)
     if not isinstance(model, nn.Module):
-        raise UnknownModelError(f"{source} gave a {type(model).__name__}. It must return an nn.Module when called without arguments.")
+        raise UnknownModelError(
+            f"{source} gave a {type(model).__name__}. It must return an nn.Module when called without "
+            "arguments."
+        )
     if example is None and wanted.image_size is not None:
         example = draw_image(1, 3, wanted.image_size, wanted.image_size)
     if example is None:
-        raise UnknownModelError(f"{source} comes without an example. Give the shape it takes, such as --input 1x3x224x224.")
+        raise UnknownModelError(
+            f"{source} comes without an example. Give the shape it takes, such as --input 1x3x224x224."
+        )
     return Source(name=source, model=model.eval(), example=example)
 
 
@@ -63,18 +72,25 @@ def _import(path: str, name: str) -> ModuleType:
             near = difflib.get_close_matches(path, LIBRARIES, n=1)
             advice = f" Did you mean {near[0]}:{name}?" if near else ""
             raise UnknownModelError(
-                f"there is no module {missing!r} here. Run from the folder that holds it, or install it.{advice}"
+                f"there is no module {missing!r} here. Run from the folder that holds it, or install "
+                f"it.{advice}"
             ) from None
-        raise UnknownModelError(f"module {path!r} imports {missing!r}, which is not installed. Install it, then try again.") from None
+        raise UnknownModelError(
+            f"module {path!r} imports {missing!r}, which is not installed. Install it, then try again."
+        ) from None
     except (Exception, SystemExit) as error:
-        raise UnknownModelError(f"module {path!r} can't be imported ({_told(error)}). Fix it, then try again.") from error
+        raise UnknownModelError(
+            f"module {path!r} can't be imported ({_told(error)}). Fix it, then try again."
+        ) from error
 
 
 def _call(source: str, builder: Any) -> Any:
     try:
         return builder()
     except (Exception, SystemExit) as error:
-        raise UnknownModelError(f"{source}() fails ({_told(error)}). It must give the model when called without arguments.") from error
+        raise UnknownModelError(
+            f"{source}() fails ({_told(error)}). It must give the model when called without arguments."
+        ) from error
 
 
 def _told(error: BaseException) -> str:

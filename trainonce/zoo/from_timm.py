@@ -31,7 +31,9 @@ def build_model(name: str, wanted: Build) -> Source:
     try:
         model = _create(name, settings, wanted)
     except Exception as error:
-        raise UnknownModelError(f"{source} can't be built like this ({type(error).__name__}: {reason_of(error)}).") from error
+        raise UnknownModelError(
+            f"{source} can't be built like this ({type(error).__name__}: {reason_of(error)})."
+        ) from error
     made_for: Any = model.pretrained_cfg
     colours, height, width = made_for["input_size"]
     if wanted.image_size is not None:
@@ -45,7 +47,9 @@ def _create(name: str, settings: dict[str, Any], wanted: Build) -> Any:
     if wanted.image_size is not None:
         # Models with positions take the size of the image; convolutional ones know no such setting.
         try:
-            return timm.create_model(name, pretrained=wanted.pretrained, img_size=wanted.image_size, **settings)
+            return timm.create_model(
+                name, pretrained=wanted.pretrained, img_size=wanted.image_size, **settings
+            )
         except TypeError:
             pass
     return timm.create_model(name, pretrained=wanted.pretrained, **settings)

@@ -1,4 +1,7 @@
-"""Models of torchvision: takes a name of `torchvision.models.list_models()`, gives the model and an image, clip or pair."""
+"""Models of torchvision.
+
+Takes a name of `torchvision.models.list_models()`, gives the model and an image, clip or pair.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,11 @@ def build_model(name: str, wanted: Build) -> Source:
         model = torchvision.models.get_model(name, **_settings(name, wanted))
     if wanted.pretrained and wanted.num_classes is not None:
         _replace_head(source, model, wanted.num_classes)
-    example = _example(name, model) if wanted.image_size is None else draw_image(1, 3, wanted.image_size, wanted.image_size)
+    example = (
+        _example(name, model)
+        if wanted.image_size is None
+        else draw_image(1, 3, wanted.image_size, wanted.image_size)
+    )
     return Source(name=source, model=model.eval(), example=example)
 
 
@@ -65,7 +72,10 @@ def _settings(name: str, wanted: Build) -> dict[str, Any]:
 
 
 def _class_of(builder: Any) -> Any:
-    """What a builder says it returns: vision transformers take the image's size, convolutional networks don't."""
+    """What a builder says it returns.
+
+    Vision transformers take the image's size, convolutional networks don't.
+    """
     found = inspect.signature(builder).return_annotation
     module = inspect.getmodule(builder)
     found = getattr(module, found, nn.Module) if isinstance(found, str) else found
@@ -75,10 +85,17 @@ def _class_of(builder: Any) -> Any:
 def _replace_head(source: str, model: nn.Module, num_classes: int) -> None:
     """Put a fresh last layer where the pretrained one has another number of classes."""
     path, last = next(
-        ((path, module) for path, module in reversed(list(model.named_modules())) if isinstance(module, nn.Linear)), ("", None)
+        (
+            (path, module)
+            for path, module in reversed(list(model.named_modules()))
+            if isinstance(module, nn.Linear)
+        ),
+        ("", None),
     )
     if last is None:
-        raise UnknownModelError(f"{source} does not end in a linear layer. Leave --pretrained out, or take the model from timm.")
+        raise UnknownModelError(
+            f"{source} does not end in a linear layer. Leave --pretrained out, or take the model from timm."
+        )
     if last.out_features != num_classes:
         parent, _, name = path.rpartition(".")
         setattr(model.get_submodule(parent), name, nn.Linear(last.in_features, num_classes))

@@ -1,4 +1,6 @@
-"""Models of transformers: takes a class name such as `LlamaForCausalLM`, gives it built from a small config, nothing downloaded.
+"""Models of transformers.
+
+Takes a class name such as `LlamaForCausalLM`, gives it built from a small config, nothing downloaded.
 
 The sizes are far below those of released models; what is tied to what is the same.
 """
@@ -27,16 +29,57 @@ _TOKENS = 16
 _LARGEST_MODEL = 50_000_000
 
 _SMALL_SIZES = {
-    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "word_embed_proj_dim", "embedding_size", "pooler_output_size"), _WIDTH),
-    **dict.fromkeys(("intermediate_size", "ffn_dim", "encoder_ffn_dim", "decoder_ffn_dim", "d_ff", "hidden_dim", "n_inner"), _FEED_FORWARD),
     **dict.fromkeys(
-        ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers", "num_decoder_layers"), _LAYERS
+        (
+            "hidden_size",
+            "d_model",
+            "n_embd",
+            "dim",
+            "word_embed_proj_dim",
+            "embedding_size",
+            "pooler_output_size",
+        ),
+        _WIDTH,
     ),
     **dict.fromkeys(
-        ("num_attention_heads", "num_heads", "n_head", "n_heads", "encoder_attention_heads", "decoder_attention_heads"), _HEADS
+        (
+            "intermediate_size",
+            "ffn_dim",
+            "encoder_ffn_dim",
+            "decoder_ffn_dim",
+            "d_ff",
+            "hidden_dim",
+            "n_inner",
+        ),
+        _FEED_FORWARD,
+    ),
+    **dict.fromkeys(
+        (
+            "num_hidden_layers",
+            "num_layers",
+            "n_layer",
+            "n_layers",
+            "encoder_layers",
+            "decoder_layers",
+            "num_decoder_layers",
+        ),
+        _LAYERS,
+    ),
+    **dict.fromkeys(
+        (
+            "num_attention_heads",
+            "num_heads",
+            "n_head",
+            "n_heads",
+            "encoder_attention_heads",
+            "decoder_attention_heads",
+        ),
+        _HEADS,
     ),
     **dict.fromkeys(("head_dim", "d_kv", "rotary_dim", "projection_dim", "num_mel_bins"), _WIDTH // _HEADS),
-    **dict.fromkeys(("max_position_embeddings", "n_positions", "max_source_positions", "max_target_positions"), _POSITIONS),
+    **dict.fromkeys(
+        ("max_position_embeddings", "n_positions", "max_source_positions", "max_target_positions"), _POSITIONS
+    ),
     "num_key_value_heads": _HEADS // 2,
     "vocab_size": 128,
     "embed_dim": _WIDTH // 2,
@@ -60,24 +103,33 @@ def build_model(name: str, wanted: Build) -> Source:
     """A model of transformers with two layers and random weights, and keyword inputs that it accepts."""
     source = f"transformers:{name}"
     if wanted != Build():
-        raise UnknownModelError(f"{source} is built from a small config, for trainonce inspect only. {_OWN_FUNCTION}")
+        raise UnknownModelError(
+            f"{source} is built from a small config, for trainonce inspect only. {_OWN_FUNCTION}"
+        )
     if name not in dir(transformers):
         raise refuse_name(source, model_names())
     model_class = getattr(transformers, name)
     config_class = getattr(model_class, "config_class", None)
     if config_class is None or not (inspect.isclass(model_class) and issubclass(model_class, nn.Module)):
-        raise UnknownModelError(f"{source} is not a model with a config of its own. Name a model class, such as transformers:BertModel.")
+        raise UnknownModelError(
+            f"{source} is not a model with a config of its own. Name a model class, such as "
+            "transformers:BertModel."
+        )
     try:
         config = config_class(**_shrink_sizes(config_class()), use_cache=False)
         with torch.device("meta"):
             num_parameters = sum(parameter.numel() for parameter in model_class(config).parameters())
         if num_parameters > _LARGEST_MODEL:
-            raise UnknownModelError(f"{source} has {num_parameters:,} parameters even when small. {_OWN_FUNCTION}")
+            raise UnknownModelError(
+                f"{source} has {num_parameters:,} parameters even when small. {_OWN_FUNCTION}"
+            )
         model = model_class(config).eval()
     except UnknownModelError:
         raise
     except Exception as error:
-        raise UnknownModelError(f"{source} can't be built from a small config ({_in_one_line(error)}). {_OWN_FUNCTION}") from error
+        raise UnknownModelError(
+            f"{source} can't be built from a small config ({_in_one_line(error)}). {_OWN_FUNCTION}"
+        ) from error
     return Source(name=source, model=model, example=_accepted_example(source, model))
 
 
@@ -86,13 +138,24 @@ _OWN_FUNCTION = "Write a function that builds it and name that: module.path:func
 
 def model_names() -> list[str]:
     """Names of classes that may be models."""
-    endings = ("Config", "Processor", "Tokenizer", "TokenizerFast", "Extractor", "Output", "Pipeline", "Callback")
+    endings = (
+        "Config",
+        "Processor",
+        "Tokenizer",
+        "TokenizerFast",
+        "Extractor",
+        "Output",
+        "Pipeline",
+        "Callback",
+    )
     return [name for name in dir(transformers) if name[:1].isupper() and not name.endswith(endings)]
 
 
 def _shrink_sizes(config: Any) -> dict[str, Any]:
     """Settings that make a config of this class small; sizes that it derives from others are left to it."""
-    sub_configs = {name for name in getattr(config, "sub_configs", {}) if getattr(config, name, None) is not None}
+    sub_configs = {
+        name for name in getattr(config, "sub_configs", {}) if getattr(config, name, None) is not None
+    }
     settings: dict[str, Any] = {name: _shrink_sizes(getattr(config, name)) for name in sub_configs}
     fields = {name: value for name, value in config.to_dict().items() if name not in sub_configs}
     num_stages = len(fields["depths"]) if isinstance(fields.get("depths"), list) else 0
@@ -119,8 +182,12 @@ def _accepted_example(source: str, model: nn.Module) -> dict[str, Tensor]:
             return example
         except Exception as refusal:
             error = error or refusal
-    reason = _in_one_line(error) if error else f"its main input is {getattr(model, 'main_input_name', None)!r}"
-    raise UnknownModelError(f"no example for {source} is known ({reason}). Give its inputs, such as --input input_ids=1x16:int.")
+    reason = (
+        _in_one_line(error) if error else f"its main input is {getattr(model, 'main_input_name', None)!r}"
+    )
+    raise UnknownModelError(
+        f"no example for {source} is known ({reason}). Give its inputs, such as --input input_ids=1x16:int."
+    )
 
 
 def _possible_examples(model: nn.Module) -> Iterator[dict[str, Tensor]]:
@@ -154,7 +221,11 @@ def _draw_input(name: str, config: Any) -> Tensor | None:
         # Whisper halves the frames before it adds their positions.
         return draw_image(1, config.num_mel_bins, 2 * config.max_source_positions)
     if name == "input_values":
-        return draw_image(1, config.max_length, config.num_mel_bins) if hasattr(config, "num_mel_bins") else draw_image(1, 2000)
+        return (
+            draw_image(1, config.max_length, config.num_mel_bins)
+            if hasattr(config, "num_mel_bins")
+            else draw_image(1, 2000)
+        )
     return None
 
 

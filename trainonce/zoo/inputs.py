@@ -57,10 +57,15 @@ def describe(example: Example) -> str:
 def _parse(text: str) -> tuple[str | None, Tensor]:
     match = _PATTERN.fullmatch(text.strip())
     if match is None:
-        raise InputError(f"{text!r} is not an input. Write sizes with x between them, such as 1x3x224x224, 1x16:int or mask=1x16:bool.")
+        raise InputError(
+            f"{text!r} is not an input. Write sizes with x between them, such as 1x3x224x224, 1x16:int or "
+            "mask=1x16:bool."
+        )
     shape = [int(size) for size in match["shape"].split("x")]
     if 0 in shape:
-        raise InputError(f"{text!r} has an axis of size 0, so the model would see nothing. Give every axis at least 1.")
+        raise InputError(
+            f"{text!r} has an axis of size 0, so the model would see nothing. Give every axis at least 1."
+        )
     try:
         if match["kind"] in ("int", "bool"):
             tokens = draw_tokens(*shape)

@@ -1,11 +1,15 @@
-"""MobileNetV2 for 32-pixel images: takes a number of classes, gives Sandler's network with strides for small pictures."""
+"""MobileNetV2 for 32-pixel images.
+
+Takes a number of classes, gives Sandler's network with strides for small pictures.
+"""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
 STAGES = (
-    # expansion, channels, blocks, stride of the first; the stem and the second stage keep the size of a small image.
+    # expansion, channels, blocks, stride of the first; the stem and the second stage keep the size of a small
+    # image.
     (1, 16, 1, 1),
     (6, 24, 2, 1),
     (6, 32, 3, 2),
@@ -17,7 +21,10 @@ STAGES = (
 
 
 class InvertedResidual(nn.Module):
-    """Widen by 1x1, filter each channel by 3x3, narrow by 1x1; added to what came in where the shape allows it."""
+    """Widen by 1x1, filter each channel by 3x3, narrow by 1x1.
+
+    Added to what came in where the shape allows it.
+    """
 
     def __init__(self, in_channels: int, out_channels: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -60,6 +67,10 @@ class MobileNetV2(nn.Module):
         return self.fc(self.head(self.blocks(self.stem(images))).mean(dim=(2, 3)))
 
 
-def _convolution(in_channels: int, out_channels: int, *, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
-    layer = nn.Conv2d(in_channels, out_channels, kernel, stride=stride, padding=kernel // 2, groups=groups, bias=False)
+def _convolution(
+    in_channels: int, out_channels: int, *, kernel: int, stride: int = 1, groups: int = 1
+) -> list[nn.Module]:
+    layer = nn.Conv2d(
+        in_channels, out_channels, kernel, stride=stride, padding=kernel // 2, groups=groups, bias=False
+    )
     return [layer, nn.BatchNorm2d(out_channels), nn.ReLU6(inplace=True)]

@@ -1,7 +1,9 @@
-"""Residual networks for 32-pixel images: takes a depth and a number of classes, gives the models of the CIFAR experiments.
+"""Residual networks for 32-pixel images.
 
-Two families share the name: the thin ones of He et al. (2015), section 4.2 (ResNet-20 to -110, 16 to 64 channels), and ImageNet's
-ResNet-18 and -34 with a stem for small images (64 to 512 channels).
+Takes a depth and a number of classes, gives the models of the CIFAR experiments.
+
+Two families share the name: the thin ones of He et al. (2015), section 4.2 (ResNet-20 to -110, 16 to 64
+channels), and ImageNet's ResNet-18 and -34 with a stem for small images (64 to 512 channels).
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ from torch import Tensor, nn
 
 
 class PaddedShortcut(nn.Module):
-    """Every second pixel, and zeros for the channels that are new: He's option A, which has no parameters and costs nothing."""
+    """Every second pixel, and zeros for the channels that are new.
+
+    He's option A, which has no parameters and costs nothing.
+    """
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
@@ -46,7 +51,9 @@ class BasicBlock(nn.Module):
 class ResNet(nn.Module):
     """A stem, stages of basic blocks that halve the picture from the second on, and a classifier on the mean."""
 
-    def __init__(self, *, widths: Sequence[int], num_blocks: Sequence[int], num_classes: int, has_projection: bool) -> None:
+    def __init__(
+        self, *, widths: Sequence[int], num_blocks: Sequence[int], num_classes: int, has_projection: bool
+    ) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, widths[0], 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(widths[0])
@@ -56,7 +63,11 @@ class ResNet(nn.Module):
             blocks: list[nn.Module] = []
             for block in range(count):
                 stride = 2 if stage > 0 and block == 0 else 1
-                blocks.append(BasicBlock(in_channels, width, stride, _shortcut(in_channels, width, stride, has_projection)))
+                blocks.append(
+                    BasicBlock(
+                        in_channels, width, stride, _shortcut(in_channels, width, stride, has_projection)
+                    )
+                )
                 in_channels = width
             stages.append(nn.Sequential(*blocks))
         self.stages = nn.Sequential(*stages)
@@ -72,16 +83,26 @@ class ResNet(nn.Module):
 
 
 def thin_resnet(depth: int, num_classes: int) -> ResNet:
-    """He's CIFAR ResNet of depth 6n + 2 with option A shortcuts: 125.5 M multiply-adds at depth 56, as pruning papers count."""
+    """He's CIFAR ResNet of depth 6n + 2 with option A shortcuts.
+
+    125.5 M multiply-adds at depth 56, as pruning papers count.
+    """
     if depth < 8 or depth % 6 != 2:
         raise ValueError(f"a thin ResNet has a depth of 6n + 2 (20, 32, 44, 56, 110), got {depth}")
     num_blocks = (depth - 2) // 6
-    return ResNet(widths=(16, 32, 64), num_blocks=(num_blocks,) * 3, num_classes=num_classes, has_projection=False)
+    return ResNet(
+        widths=(16, 32, 64), num_blocks=(num_blocks,) * 3, num_classes=num_classes, has_projection=False
+    )
 
 
 def wide_resnet(num_blocks: Sequence[int], num_classes: int) -> ResNet:
-    """ImageNet's ResNet with basic blocks on small images: a 3x3 stem of stride 1, no pooling, projections where the shape changes."""
-    return ResNet(widths=(64, 128, 256, 512), num_blocks=num_blocks, num_classes=num_classes, has_projection=True)
+    """ImageNet's ResNet with basic blocks on small images.
+
+    A 3x3 stem of stride 1, no pooling, projections where the shape changes.
+    """
+    return ResNet(
+        widths=(64, 128, 256, 512), num_blocks=num_blocks, num_classes=num_classes, has_projection=True
+    )
 
 
 def _shortcut(in_channels: int, out_channels: int, stride: int, has_projection: bool) -> nn.Module:
@@ -89,4 +110,6 @@ def _shortcut(in_channels: int, out_channels: int, stride: int, has_projection: 
         return nn.Identity()
     if not has_projection:
         return PaddedShortcut(in_channels, out_channels, stride)
-    return nn.Sequential(nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=False), nn.BatchNorm2d(out_channels))
+    return nn.Sequential(
+        nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=False), nn.BatchNorm2d(out_channels)
+    )

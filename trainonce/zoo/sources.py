@@ -1,6 +1,9 @@
-"""Where models come from: takes `cifar:resnet56`, `torchvision:NAME`, `timm:NAME`, `transformers:CLASS` or `module.path:callable`.
+"""Where models come from.
 
-Gives a `Source`: a freshly built model in eval mode, with random weights unless asked otherwise, and an example that it accepts.
+Takes `cifar:resnet56`, `torchvision:NAME`, `timm:NAME`, `transformers:CLASS` or `module.path:callable`.
+
+Gives a `Source`: a freshly built model in eval mode, with random weights unless asked otherwise, and an
+example that it accepts.
 """
 
 from __future__ import annotations
@@ -62,7 +65,10 @@ def build(source: str, inputs: Sequence[str] = (), *, wanted: Build = AS_IT_COME
 
 
 def check_name(source: str) -> None:
-    """Raise UnknownModelError or MissingPackageError if a library has no model of that name; nothing is built."""
+    """Raise UnknownModelError or MissingPackageError if a library has no model of that name.
+
+    Nothing is built.
+    """
     library, name = _split(source)
     if names_code(source):
         return
@@ -74,17 +80,26 @@ def check_name(source: str) -> None:
 
 def _check_installed(library: str, source: str) -> None:
     if library != "cifar" and importlib.util.find_spec(library) is None:
-        raise MissingPackageError(f"{source} needs the package {library}. Install it with: pip install 'trainonce[zoo]'")
+        raise MissingPackageError(
+            f"{source} needs the package {library}. Install it with: pip install 'trainonce[zoo]'"
+        )
 
 
 def _split(source: str) -> tuple[str, str]:
-    """The library or module, and the name in it; a file instead of a module is refused with what was meant."""
+    """The library or module, and the name in it.
+
+    A file instead of a module is refused with what was meant.
+    """
     library, colon, name = source.partition(":")
     if library.endswith(".py") or "/" in library or os.sep in library:
-        raise UnknownModelError(f"{in_one_line(source, 120)} names a file, not a module. {_as_module(library, name)}")
+        raise UnknownModelError(
+            f"{in_one_line(source, 120)} names a file, not a module. {_as_module(library, name)}"
+        )
     if not (library and colon and name):
         forms = ", ".join(f"{known}:{'CLASS' if known == 'transformers' else 'NAME'}" for known in LIBRARIES)
-        raise UnknownModelError(f"{in_one_line(source, 120)!r} is not a model. Write it as {forms} or module.path:callable.")
+        raise UnknownModelError(
+            f"{in_one_line(source, 120)!r} is not a model. Write it as {forms} or module.path:callable."
+        )
     return library, name
 
 
@@ -101,5 +116,9 @@ def refuse_name(source: str, known: Iterable[str]) -> UnknownModelError:
     library, _, name = source.partition(":")
     by_small_letters = {candidate.lower(): candidate for candidate in known}
     near = difflib.get_close_matches(name.lower(), by_small_letters, n=3, cutoff=0.5)
-    advice = f"Did you mean {' or '.join(by_small_letters[match] for match in near)}?" if near else "No name is close to it."
+    advice = (
+        f"Did you mean {' or '.join(by_small_letters[match] for match in near)}?"
+        if near
+        else "No name is close to it."
+    )
     return UnknownModelError(f"{in_one_line(library, 60)} has no model {in_one_line(name, 60)!r}. {advice}")

@@ -33,7 +33,11 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = self.qkv(x).view(*x.shape[:2], 3, self.num_heads, 4).permute(2, 0, 3, 1, 4)
-        return self.out(nn.functional.scaled_dot_product_attention(query, key, value, scale=0.5).transpose(1, 2).flatten(2))
+        return self.out(
+            nn.functional.scaled_dot_product_attention(query, key, value, scale=0.5)
+            .transpose(1, 2)
+            .flatten(2)
+        )
 
 
 def build(name: str) -> nn.Module:
@@ -47,11 +51,18 @@ def artifact(place: Path) -> Trial:
     originals.mkdir()
     save_small(originals).rename(originals / "tower")
     attention = build("attention")
-    trainonce.cut(attention, trainonce.Plan.random(trainonce.inspect(attention, torch.randn(1, 3, 6)), keep=0.5))
+    trainonce.cut(
+        attention, trainonce.Plan.random(trainonce.inspect(attention, torch.randn(1, 3, 6)), keep=0.5)
+    )
     trainonce.save(attention, originals / "attention")
-    contents = {name: {file: (originals / name / file).read_bytes() for file in FILES} for name in ("tower", "attention")}
+    contents = {
+        name: {file: (originals / name / file).read_bytes() for file in FILES}
+        for name in ("tower", "attention")
+    }
     weights = {name: load_file(originals / name / WEIGHTS) for name in contents}
-    weights = {name: {key: tensor.clone() for key, tensor in tensors.items()} for name, tensors in weights.items()}
+    weights = {
+        name: {key: tensor.clone() for key, tensor in tensors.items()} for name, tensors in weights.items()
+    }
     shutil.rmtree(originals)
     models, portraits = {}, {}
 
@@ -92,18 +103,24 @@ def flip(case: Path, contents: dict[str, bytes], weights: dict[str, Tensor], dic
     (case / file).write_bytes(dice.choice((flipped, truncated))(contents[file], dice))
 
 
-def flip_and_seal(case: Path, contents: dict[str, bytes], weights: dict[str, Tensor], dice: random.Random) -> None:
+def flip_and_seal(
+    case: Path, contents: dict[str, bytes], weights: dict[str, Tensor], dice: random.Random
+) -> None:
     file = dice.choice(FILES[:2])
     (case / file).write_bytes(dice.choice((flipped, truncated))(contents[file], dice))
     seal(case)
 
 
-def forge_plan(case: Path, contents: dict[str, bytes], weights: dict[str, Tensor], dice: random.Random) -> None:
+def forge_plan(
+    case: Path, contents: dict[str, bytes], weights: dict[str, Tensor], dice: random.Random
+) -> None:
     (case / PLAN).write_bytes(as_json(mutated(json.loads(contents[PLAN]), dice), dice))
     seal(case)
 
 
-def forge_attributes(case: Path, contents: dict[str, bytes], weights: dict[str, Tensor], dice: random.Random) -> None:
+def forge_attributes(
+    case: Path, contents: dict[str, bytes], weights: dict[str, Tensor], dice: random.Random
+) -> None:
     data = json.loads(contents[PLAN])
     modules = ["", "first", "norm", "last", "qkv", "out"]
     names = ["port", "num_heads", "stride", "training", "groups", "in_features", "_version", "padding", "eps"]
@@ -118,7 +135,9 @@ def forge_attributes(case: Path, contents: dict[str, bytes], weights: dict[str, 
     seal(case)
 
 
-def forge_outline(case: Path, contents: dict[str, bytes], weights: dict[str, Tensor], dice: random.Random) -> None:
+def forge_outline(
+    case: Path, contents: dict[str, bytes], weights: dict[str, Tensor], dice: random.Random
+) -> None:
     data = json.loads(contents[PLAN])
     shape = [dice.choice([0, 1, 3, 6, 2000, 2**20, 2**40, -1]) for _ in range(dice.randrange(5))]
     outline = {
@@ -133,7 +152,9 @@ def forge_outline(case: Path, contents: dict[str, bytes], weights: dict[str, Ten
     seal(case)
 
 
-def forge_weights(case: Path, contents: dict[str, bytes], weights: dict[str, Tensor], dice: random.Random) -> None:
+def forge_weights(
+    case: Path, contents: dict[str, bytes], weights: dict[str, Tensor], dice: random.Random
+) -> None:
     tensors = dict(weights)
     for name in dice.sample(list(tensors), dice.randrange(1, 3)):
         value = tensors.pop(name)
@@ -150,7 +171,9 @@ def forge_weights(case: Path, contents: dict[str, bytes], weights: dict[str, Ten
     seal(case)
 
 
-def forge_header(case: Path, contents: dict[str, bytes], weights: dict[str, Tensor], dice: random.Random) -> None:
+def forge_header(
+    case: Path, contents: dict[str, bytes], weights: dict[str, Tensor], dice: random.Random
+) -> None:
     length = int.from_bytes(contents[WEIGHTS][:8], "little")
     header = json.loads(contents[WEIGHTS][8 : 8 + length])
     text = as_json(mutated(header, dice), dice)

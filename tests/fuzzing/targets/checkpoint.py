@@ -141,17 +141,25 @@ def flip(case: Path, contents: dict[str, bytes], tensors: dict[str, Tensor], dic
         seal(case)
 
 
-def forge_state(case: Path, contents: dict[str, bytes], tensors: dict[str, Tensor], dice: random.Random) -> None:
+def forge_state(
+    case: Path, contents: dict[str, bytes], tensors: dict[str, Tensor], dice: random.Random
+) -> None:
     (case / STATE).write_bytes(as_json(mutated(json.loads(contents[STATE]), dice), dice))
     seal(case)
 
 
-def forge_values(case: Path, contents: dict[str, bytes], tensors: dict[str, Tensor], dice: random.Random) -> None:
+def forge_values(
+    case: Path, contents: dict[str, bytes], tensors: dict[str, Tensor], dice: random.Random
+) -> None:
     """Other numbers in places that are not for tensors: right in form, wrong in meaning."""
     data = json.loads(contents[STATE])
-    plain = [(part, place) for part, place in _pairs(data["state"]) if not isinstance(part[place], list | dict)]
+    plain = [
+        (part, place) for part, place in _pairs(data["state"]) if not isinstance(part[place], list | dict)
+    ]
     for part, place in dice.sample(plain, dice.choice((1, 1, 3))):
-        part[place] = dice.choice([0, 1, -1, 3, 10**9, 10**30, 0.5, None, True, "x", {"float": "nan"}, {"float": "inf"}, junk(dice)])
+        part[place] = dice.choice(
+            [0, 1, -1, 3, 10**9, 10**30, 0.5, None, True, "x", {"float": "nan"}, {"float": "inf"}, junk(dice)]
+        )
     (case / STATE).write_bytes(as_json(data, dice))
     seal(case)
 
@@ -173,7 +181,9 @@ def _pairs(node: Any) -> list[tuple[Any, int]]:
     return found
 
 
-def forge_tensors(case: Path, contents: dict[str, bytes], tensors: dict[str, Tensor], dice: random.Random) -> None:
+def forge_tensors(
+    case: Path, contents: dict[str, bytes], tensors: dict[str, Tensor], dice: random.Random
+) -> None:
     forged = dict(tensors)
     for name in dice.sample(list(forged), dice.randrange(1, 4)):
         value = forged[name]
@@ -202,7 +212,11 @@ def fill_up(case: Path, contents: dict[str, bytes], tensors: dict[str, Tensor], 
     """As much JSON as is read at all, of the kind that takes most memory."""
     part = dice.choice([b'{"list":[]},', b"[],", b"{},", b'"ab",', b"257,"])
     size = dice.choice([2**17, 2**20])
-    text = b'{"format": "trainonce-checkpoint", "version": 1, "state": {"list": [' + part * (size // len(part)) + b"0]}}"
+    text = (
+        b'{"format": "trainonce-checkpoint", "version": 1, "state": {"list": ['
+        + part * (size // len(part))
+        + b"0]}}"
+    )
     (case / STATE).write_bytes(text)
     seal(case)
 

@@ -38,7 +38,8 @@ def check_resumed(folder: Path, found: dict[str, Any]) -> None:
     changes = _difference(folder, before, found)
     if changes is not None:
         raise DataChangedError(
-            f"the data is not what the run in {shown(folder)} was started with: {changes}. Go back to the run's data, or start a new run."
+            f"the data is not what the run in {shown(folder)} was started with: {changes}. Go back to the "
+            "run's data, or start a new run."
         )
 
 
@@ -61,7 +62,9 @@ def check_evaluated(folder: Path, data: Any, *, is_named: bool) -> None:
     advice = "Give data of the same classes."
     if not is_named:
         advice = "Go back to it, or name the data that you mean with --data-dir."
-    raise DataChangedError(f"this is not the validation data of the run in {shown(folder)}: {changes}. {advice}")
+    raise DataChangedError(
+        f"this is not the validation data of the run in {shown(folder)}: {changes}. {advice}"
+    )
 
 
 def read_identity(folder: Path) -> dict[str, Any] | None:
@@ -89,4 +92,6 @@ def _difference(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> st
 
 def _damaged(file: Path, error: Exception) -> DataChangedError:
     reason = shown(" ".join(str(error).split()) or type(error).__name__)
-    return DataChangedError(f"{shown(file)} can't be read ({reason}). Put it back, or remove it to go on without this check.")
+    return DataChangedError(
+        f"{shown(file)} can't be read ({reason}). Put it back, or remove it to go on without this check."
+    )

@@ -1,7 +1,9 @@
-"""Run the model as if masked units were gone: gates on its weights, and what the loss says about each of them.
+"""Run the model as if masked units were gone.
 
-A gate multiplies the last writers of a unit (norm weight and bias, else conv or linear rows) by its mask. The parameters keep their
-identity, only their content is lent, so compiled and wrapped models see the gates too.
+Gates on its weights, and what the loss says about each of them.
+
+A gate multiplies the last writers of a unit (norm weight and bias, else conv or linear rows) by its mask. The
+parameters keep their identity, only their content is lent, so compiled and wrapped models see the gates too.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from trainonce.pruning.distributed import averaged, gradient_exchange_paused
 from trainonce.pruning.units import Rows, Units
 
 AJAR = 1e-6
-"""What is left of a closed gate when its gradient is asked for: at exactly zero a ReLU behind it passes none back."""
+"""What is left of a closed gate when its gradient is asked for.
+
+At exactly zero a ReLU behind it passes none back.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,15 +35,22 @@ class Gates:
     num_units: int
 
     @classmethod
-    def on(cls, units: Units, tensors: Mapping[str, nn.Parameter], rows: tuple[Rows, ...] | None = None) -> Gates:
+    def on(
+        cls, units: Units, tensors: Mapping[str, nn.Parameter], rows: tuple[Rows, ...] | None = None
+    ) -> Gates:
         """Gates on some rows of the units' writers; on all of them if none are named."""
         return cls(
-            units.writers if rows is None else rows, {name: tensors[name] for name in {part.tensor for part in units.writers}}, len(units)
+            units.writers if rows is None else rows,
+            {name: tensors[name] for name in {part.tensor for part in units.writers}},
+            len(units),
         )
 
     @contextmanager
     def closed(self, masks: Tensor) -> Iterator[dict[str, Tensor]]:
-        """Inside, masked units are silent; yields the ungated content by name. Afterwards every bit is as before."""
+        """Inside, masked units are silent; yields the ungated content by name.
+
+        Afterwards every bit is as before.
+        """
         names = {rows.tensor for rows in self.rows}
         whole = {name: self.tensors[name].detach().clone() for name in names}
         try:
@@ -52,24 +64,43 @@ class Gates:
     def evaluate(self, closure: Callable[[], Tensor], masks: Tensor) -> tuple[Tensor, Tensor]:
         """The loss with these masks, and its gradient with respect to each; closed gates are left ajar.
 
-        A gate is a factor w on weights x, so the gradient of the loss with respect to w is sum(x * dL/d(w x)). Asking for
-        the gradients of gated parameters only spares the others' part of the backward pass and leaves `.grad` alone.
+        A gate is a factor w on weights x, so the gradient of the loss with respect to w is sum(x * dL/d(w
+        x)). Asking for the gradients of gated parameters only spares the others' part of the backward pass
+        and leaves `.grad` alone.
         """
         masks = masks.clamp_min(AJAR)
-        with torch.enable_grad(), self.closed(masks) as whole, _requiring_gradients([self.tensors[name] for name in whole]):
+        with (
+            torch.enable_grad(),
+            self.closed(masks) as whole,
+            _requiring_gradients([self.tensors[name] for name in whole]),
+        ):
             loss = closure()
             if not isinstance(loss, Tensor) or loss.numel() != 1:
-                found = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-                raise LossError(f"the closure must return a scalar loss, got {found}. Write: lambda: criterion(model(images), labels).")
+                found = (
+                    f"a tensor of shape {tuple(loss.shape)}"
+                    if isinstance(loss, Tensor)
+                    else type(loss).__name__
+                )
+                raise LossError(
+                    f"the closure must return a scalar loss, got {found}. Write: lambda: "
+                    "criterion(model(images), labels)."
+                )
             if not loss.requires_grad:
-                raise LossError("the closure's loss has no graph. Compute it without torch.no_grad(), from the attached model.")
+                raise LossError(
+                    "the closure's loss has no graph. Compute it without torch.no_grad(), from the attached "
+                    "model."
+                )
             if not bool(torch.isfinite(loss.detach()).all()):
                 return loss.detach().reshape(()).float().cpu(), torch.full((self.num_units,), float("nan"))
             names = sorted(whole)
             gradients = _gradients(loss.reshape(()), [self.tensors[name] for name in names])
-        return loss.detach().reshape(()).float().cpu(), self._per_unit(whole, dict(zip(names, gradients, strict=True)), masks)
+        return loss.detach().reshape(()).float().cpu(), self._per_unit(
+            whole, dict(zip(names, gradients, strict=True)), masks
+        )
 
-    def evaluate_everywhere(self, model: nn.Module, closure: Callable[[], Tensor], masks: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate_everywhere(
+        self, model: nn.Module, closure: Callable[[], Tensor], masks: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """What `evaluate` gives, averaged over all processes; the model is left as it was."""
         with untouched(model), gradient_exchange_paused(model):
             loss, gradient = self.evaluate(closure, masks)
@@ -81,7 +112,9 @@ class Gates:
         factor[rows.positions] = masks.detach()[rows.units].to(parameter.dtype)
         return _on_axis(factor.to(parameter.device), rows.axis, parameter.dim())
 
-    def _per_unit(self, whole: Mapping[str, Tensor], gradients: Mapping[str, Tensor | None], masks: Tensor) -> Tensor:
+    def _per_unit(
+        self, whole: Mapping[str, Tensor], gradients: Mapping[str, Tensor | None], masks: Tensor
+    ) -> Tensor:
         total = torch.zeros(self.num_units)
         gated: dict[str, list[Rows]] = {}
         for rows in self.rows:
@@ -106,10 +139,12 @@ def _gradients(loss: Tensor, tensors: list[nn.Parameter]) -> tuple[Tensor | None
     try:
         gradients = torch.autograd.grad(loss, tensors, allow_unused=True)
     except RuntimeError as error:
-        # What torch says of a graph that was freed by a backward pass, or whose weights an optimizer has moved since.
+        # What torch says of a graph that was freed by a backward pass, or whose weights an optimizer has
+        # moved since.
         if "second time" in str(error) or "inplace operation" in str(error):
             raise LossError(
-                "the closure's loss was computed or used before. Compute it anew in each call: lambda: criterion(model(images), labels)."
+                "the closure's loss was computed or used before. Compute it anew in each call: lambda: "
+                "criterion(model(images), labels)."
             ) from error
         raise
     if tensors and all(gradient is None for gradient in gradients):
@@ -134,10 +169,15 @@ def _requiring_gradients(tensors: list[nn.Parameter]) -> Iterator[None]:
 
 
 @contextmanager
-def gradients_aside(parameters: Iterable[nn.Parameter]) -> Iterator[Callable[[Callable[[], Tensor]], Callable[[], Tensor]]]:
-    """Inside, no parameter has a gradient; afterwards all have theirs again. Yields what makes a closure refuse a backward pass.
+def gradients_aside(
+    parameters: Iterable[nn.Parameter],
+) -> Iterator[Callable[[Callable[[], Tensor]], Callable[[], Tensor]]]:
+    """Inside, no parameter has a gradient; afterwards all have theirs again.
 
-    Gradients are put away, not copied: a backward pass inside makes new ones, and the user's are as they were.
+    Yields what makes a closure refuse a backward pass.
+
+    Gradients are put away, not copied: a backward pass inside makes new ones, and the user's are as they
+    were.
     """
     aside = [(parameter, parameter.grad) for parameter in parameters]
 
@@ -145,7 +185,10 @@ def gradients_aside(parameters: Iterable[nn.Parameter]) -> Iterator[Callable[[Ca
         def called() -> Tensor:
             loss = closure()
             if any(parameter.grad is not None for parameter, _ in aside):
-                raise LossError("the closure must not call backward(): return the loss, the pruner takes the gradients that it needs.")
+                raise LossError(
+                    "the closure must not call backward(): return the loss, the pruner takes the gradients "
+                    "that it needs."
+                )
             return loss
 
         return called
@@ -173,7 +216,9 @@ def untouched(model: nn.Module) -> Iterator[None]:
         if buffer is not None
     ]
     modes = [(module, module.training) for module in model.modules()]
-    devices = sorted({parameter.device.index or 0 for parameter in model.parameters() if parameter.device.type == "cuda"})
+    devices = sorted(
+        {parameter.device.index or 0 for parameter in model.parameters() if parameter.device.type == "cuda"}
+    )
     with torch.random.fork_rng(devices=devices):
         try:
             yield

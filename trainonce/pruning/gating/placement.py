@@ -1,4 +1,7 @@
-"""Which writers of a unit are the last on its way: the ones to gate, found by measuring and proven on the example."""
+"""Which writers of a unit are the last on its way.
+
+The ones to gate, found by measuring and proven on the example.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,15 @@ from trainonce.structure.channels import Example
 from trainonce.surgery.proof import TOLERANCE, failing, modes_kept, outputs_of, scratch_weights
 
 FAINT = 1e-4
-"""All writers of every second unit are turned down by this factor; whatever has another writer behind it then matters that much less."""
+"""All writers of every second unit are turned down by this factor.
+
+Whatever has another writer behind it then matters that much less.
+"""
 
 
-def find_gates(model: nn.Module, units: Units, tensors: Mapping[str, nn.Parameter], example: Example) -> Gates:
+def find_gates(
+    model: nn.Module, units: Units, tensors: Mapping[str, nn.Parameter], example: Example
+) -> Gates:
     """Gates on the last writers where that silences a unit as completely as all writers do, else on all of them.
 
     Closing the gate of a norm keeps its input alive, so the loss can say what opening it would bring. With the layers before it
@@ -40,22 +48,41 @@ def find_gates(model: nn.Module, units: Units, tensors: Mapping[str, nn.Paramete
             chosen = torch.zeros(len(units.groups), dtype=torch.bool)
             chosen[[numbers[name] for name in names]] = True
             gates = Gates.on(units, tensors, _rows(units, last_WG | ~chosen))
-            return None if _silences(model, gates, everything, len(units), example) else "its last writers alone don't silence it"
+            return (
+                None
+                if _silences(model, gates, everything, len(units), example)
+                else "its last writers alone don't silence it"
+            )
 
         for name in failing(list(numbers), complaint):
             last_WG[:, numbers[name]] = True
     return Gates.on(units, tensors, _rows(units, last_WG))
 
 
-def _influence_left(model: nn.Module, units: Units, tensors: Mapping[str, nn.Parameter], example: Example) -> Tensor:
-    """Per writer and group: how much a faint unit's rows still move the outputs, relative to a unit that is not faint."""
+def _influence_left(
+    model: nn.Module, units: Units, tensors: Mapping[str, nn.Parameter], example: Example
+) -> Tensor:
+    """Per writer and group.
+
+    How much a faint unit's rows still move the outputs, relative to a unit that is not faint.
+    """
     faint = _every_second(units)
     with torch.enable_grad(), Gates.on(units, tensors).closed(torch.where(faint, FAINT, 1.0)) as whole:
-        outputs = [output for output in output_tensors(run_model(model, copied(example))) if output.requires_grad]
+        outputs = [
+            output for output in output_tensors(run_model(model, copied(example))) if output.requires_grad
+        ]
         generator = torch.Generator().manual_seed(0)
-        loss = torch.stack([(output * torch.randn(output.shape, generator=generator).to(output)).sum() for output in outputs]).sum()
+        loss = torch.stack(
+            [(output * torch.randn(output.shape, generator=generator).to(output)).sum() for output in outputs]
+        ).sum()
         names = sorted(whole)
-        gradients = dict(zip(names, torch.autograd.grad(loss, [tensors[name] for name in names], allow_unused=True), strict=True))
+        gradients = dict(
+            zip(
+                names,
+                torch.autograd.grad(loss, [tensors[name] for name in names], allow_unused=True),
+                strict=True,
+            )
+        )
     modules: dict[str, Tensor] = {}
     for rows in units.writers:
         gradient = gradients[rows.tensor]
@@ -78,7 +105,12 @@ def _last(units: Units, left_WG: Tensor) -> Tensor:
 
     If all of them fade, the group is a product (a gated linear unit): one factor is enough, the strongest.
     """
-    writes_WG = torch.stack([units.per_group(torch.zeros(len(units)).index_fill(0, rows.units, 1.0)) > 0 for rows in units.writers])
+    writes_WG = torch.stack(
+        [
+            units.per_group(torch.zeros(len(units)).index_fill(0, rows.units, 1.0)) > 0
+            for rows in units.writers
+        ]
+    )
     last_WG = writes_WG & (left_WG > FAINT**0.5)
     strongest_WG = left_WG == left_WG.nan_to_num(-1.0).amax(dim=0)
     # Nothing to compare with, or (an expert that got no sample) not seen: such writers are gated in any case.
@@ -107,7 +139,12 @@ def _silences(model: nn.Module, gates: Gates, everything: Gates, num_units: int,
 
 
 def _every_second(units: Units) -> Tensor:
-    return torch.cat([torch.zeros(0, dtype=torch.bool), *(torch.arange(group.num_channels) % 2 == 1 for group in units.groups)])
+    return torch.cat(
+        [
+            torch.zeros(0, dtype=torch.bool),
+            *(torch.arange(group.num_channels) % 2 == 1 for group in units.groups),
+        ]
+    )
 
 
 def _module(rows: Rows) -> str:

@@ -1,4 +1,7 @@
-"""Averaged copies of a model, which a cut leaves behind: finds those that are alive, says what to do in one line."""
+"""Averaged copies of a model, which a cut leaves behind.
+
+Finds those that are alive, says what to do in one line.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,9 @@ def follows_by_itself(copy: nn.Module) -> None:
 class Copies:
     """Bound to a model; looks for its copies among all living objects.
 
-    A copy in a wrapper that averages is one for certain. Any other, such as a `deepcopy` that a loop of the user's own moves, is one if
-    its weights change and no optimizer has them: neither a teacher, a baseline nor a second model in training does that.
+    A copy in a wrapper that averages is one for certain. Any other, such as a `deepcopy` that a loop of the
+    user's own moves, is one if its weights change and no optimizer has them: neither a teacher, a baseline
+    nor a second model in training does that.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -55,7 +59,9 @@ class Copies:
         trained = _trained() if moving else set()
         for copy in moving:
             if trained.isdisjoint(id(parameter) for parameter in copy.parameters()):
-                return _words(f"a second {type(copy).__name__} whose weights change without an optimizer", "average")
+                return _words(
+                    f"a second {type(copy).__name__} whose weights change without an optimizer", "average"
+                )
         return None
 
     def _has_changed(self, copy: nn.Module) -> bool:
@@ -78,26 +84,38 @@ class Copies:
                 continue
             if AVERAGES.search(type(module).__name__):
                 wrappers.append(module)
-            if type(module) is type(self._model) and _shapes(module) == shapes and _is_apart(module, self._model):
+            if (
+                type(module) is type(self._model)
+                and _shapes(module) == shapes
+                and _is_apart(module, self._model)
+            ):
                 copies.append(module)
         return copies, wrappers
 
 
 def _words(what: str, path: str) -> str:
     return (
-        f"an averaged copy of this model ({what}) will not follow when the model is cut, and then fails on other sizes. "
+        f"an averaged copy of this model ({what}) will not follow when the model is cut, and then fails on "
+        "other sizes. "
         f"Cut it, too, whenever pruner.step() returns True: trainonce.cut({path}, pruner.cuts[-1])."
     )
 
 
 def _living(kind: type[Kind]) -> Iterator[Kind]:
-    """All objects of a kind. The class is asked for, not the object: a lazy proxy would load what it stands for."""
+    """All objects of a kind.
+
+    The class is asked for, not the object: a lazy proxy would load what it stands for.
+    """
     return (thing for thing in gc.get_objects() if issubclass(type(thing), kind))
 
 
 def _trained() -> set[int]:
     """The numbers of all parameters that any optimizer has."""
-    groups = [group for optimizer in _living(torch.optim.Optimizer) for group in vars(optimizer).get("param_groups", [])]
+    groups = [
+        group
+        for optimizer in _living(torch.optim.Optimizer)
+        for group in vars(optimizer).get("param_groups", [])
+    ]
     return {id(parameter) for group in groups for parameter in group["params"]}
 
 

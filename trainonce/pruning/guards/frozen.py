@@ -1,4 +1,7 @@
-"""Which parameters the optimizer no longer trains: takes every optimizer step, names those that must not be pulled, with the reason."""
+"""Which parameters the optimizer no longer trains.
+
+Takes every optimizer step, names those that must not be pulled, with the reason.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,23 @@ import torch
 from torch import nn
 
 PATIENCE = 10
-"""Steps in a row without a gradient after which a parameter counts as frozen: a layer that is dropped at random is back before."""
+"""Steps in a row without a gradient after which a parameter counts as frozen.
+
+A layer that is dropped at random is back before.
+"""
 
 
 class Frozen:
     """Bound to the parameters that a run may pull, and to their optimizer.
 
-    A pull follows an optimizer step, so what the step could not move is not pulled after it: a parameter with `requires_grad` off, one
-    that is in no parameter group any more, one without a gradient while others have one.
+    A pull follows an optimizer step, so what the step could not move is not pulled after it: a parameter with
+    `requires_grad` off, one that is in no parameter group any more, one without a gradient while others have
+    one.
     """
 
-    def __init__(self, tensors: Mapping[str, nn.Parameter], writers: Iterable[str], optimizer: torch.optim.Optimizer) -> None:
+    def __init__(
+        self, tensors: Mapping[str, nn.Parameter], writers: Iterable[str], optimizer: torch.optim.Optimizer
+    ) -> None:
         self._tensors = {name: tensors[name] for name in sorted(set(writers))}
         self._optimizer = optimizer
         self._had_gradient: set[int] = set()
@@ -33,7 +42,11 @@ class Frozen:
     @property
     def lasting(self) -> dict[str, str]:
         """The same without those that only had no gradient for a few steps."""
-        return {name: reason for name, reason in self._now.items() if self._idle_steps.get(name, PATIENCE) >= PATIENCE}
+        return {
+            name: reason
+            for name, reason in self._now.items()
+            if self._idle_steps.get(name, PATIENCE) >= PATIENCE
+        }
 
     def before_step(self) -> None:
         """Before the optimizer's step: some optimizers drop gradients when they have used them."""
@@ -50,7 +63,8 @@ class Frozen:
             elif id(tensor) not in held:
                 self._now[name] = "it is in no parameter group of the optimizer any more"
             elif moved and id(tensor) not in moved:
-                # Where nothing has a gradient, as with optimizers that need none, it says nothing about any one.
+                # Where nothing has a gradient, as with optimizers that need none, it says nothing about any
+                # one.
                 self._idle_steps[name] = self._idle_steps.get(name, 0) + 1
                 self._now[name] = f"it got no gradient in the last {self._idle_steps[name]} steps"
                 continue
@@ -66,8 +80,16 @@ class Frozen:
         self._now = {}
 
     def _with_gradient(self) -> set[int]:
-        """All that the optimizer trains counts: where only a head has gradients, what is before it is frozen."""
-        return {id(parameter) for group in self._optimizer.param_groups for parameter in group["params"] if parameter.grad is not None}
+        """All that the optimizer trains counts.
+
+        Where only a head has gradients, what is before it is frozen.
+        """
+        return {
+            id(parameter)
+            for group in self._optimizer.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None
+        }
 
 
 def named_first(names: Collection[str]) -> str:

@@ -21,9 +21,14 @@ def refusal(optimizer: torch.optim.Optimizer) -> str | None:
     kind = type(optimizer).__name__
     if isinstance(optimizer, torch.optim.LBFGS):
         return f"{kind} keeps its state in flat vectors over all parameters, which can't be cut. {WAY_OUT}"
-    inner = next((value for value in vars(optimizer).values() if isinstance(value, torch.optim.Optimizer)), None)
+    inner = next(
+        (value for value in vars(optimizer).values() if isinstance(value, torch.optim.Optimizer)), None
+    )
     if inner is not None:
-        return f"{kind} wraps another optimizer ({type(inner).__name__}), and a cut can't follow into the state of both. {WAY_OUT}"
+        return (
+            f"{kind} wraps another optimizer ({type(inner).__name__}), and a cut can't follow into the state "
+            f"of both. {WAY_OUT}"
+        )
     if not hasattr(optimizer, "_optimizer_step_post_hooks"):
         return f"{kind} takes no hooks: its __init__ does not call that of torch.optim.Optimizer. {WAY_OUT}"
     return foreign_state(optimizer) or _foreign_state_after_a_step(optimizer)
@@ -35,16 +40,23 @@ def _foreign_state_after_a_step(optimizer: torch.optim.Optimizer) -> str | None:
         # The step might wait for other processes, or be counted by somebody: the first real one will tell.
         return None
     try:
-        with warnings.catch_warnings(), torch.random.fork_rng(devices=_cuda_devices(optimizer)), torch.enable_grad():
+        with (
+            warnings.catch_warnings(),
+            torch.random.fork_rng(devices=_cuda_devices(optimizer)),
+            torch.enable_grad(),
+        ):
             warnings.simplefilter("ignore")
             groups = [_stand_in(group) for group in optimizer.param_groups]
             known = inspect.signature(type(optimizer).__init__).parameters
-            settings = {name: copy.deepcopy(value) for name, value in optimizer.defaults.items() if name in known}
+            settings = {
+                name: copy.deepcopy(value) for name, value in optimizer.defaults.items() if name in known
+            }
             other = type(optimizer)(groups, **settings)
             other.step()
             return foreign_state(other)
     except Exception:
-        # Whatever a class of somebody else's wants in its constructor or its step: nothing is known, the first real step will tell.
+        # Whatever a class of somebody else's wants in its constructor or its step: nothing is known, the
+        # first real step will tell.
         return None
 
 
@@ -58,7 +70,9 @@ def _stand_in(group: Mapping[str, Any]) -> dict[str, Any]:
         stand_in = nn.Parameter(torch.full_like(parameter, 0.5))
         stand_in.grad = torch.full_like(stand_in, 0.25)
         stand_ins.append(stand_in)
-    settings = {name: copy.deepcopy(value) for name, value in group.items() if name not in ("params", "param_names")}
+    settings = {
+        name: copy.deepcopy(value) for name, value in group.items() if name not in ("params", "param_names")
+    }
     return settings | {"params": stand_ins}
 
 
@@ -68,5 +82,9 @@ def _tells_little(parameter: Tensor) -> tuple[int, int]:
 
 
 def _cuda_devices(optimizer: torch.optim.Optimizer) -> list[int]:
-    parameters: Iterable[Tensor] = (parameter for group in optimizer.param_groups for parameter in group["params"])
-    return sorted({parameter.device.index or 0 for parameter in parameters if parameter.device.type == "cuda"})
+    parameters: Iterable[Tensor] = (
+        parameter for group in optimizer.param_groups for parameter in group["params"]
+    )
+    return sorted(
+        {parameter.device.index or 0 for parameter in parameters if parameter.device.type == "cuda"}
+    )

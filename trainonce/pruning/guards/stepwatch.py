@@ -1,4 +1,7 @@
-"""Whether the attached optimizer really trains the model: takes its steps and the pruner's, says when they don't go together."""
+"""Whether the attached optimizer really trains the model.
+
+Takes its steps and the pruner's, says when they don't go together.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,10 @@ from torch import Tensor
 from trainonce.errors import PrunerError
 from trainonce.surgery.slicing import foreign_state
 
-# A GradScaler calls the optimizer only if all gradients are finite. It starts at 2^16 and halves, so about 17 steps may be skipped in a
-# row before its scale is 1; accumulated gradients leave steps out, too. More than that is worth a word, but the run may still be sound.
+# A GradScaler calls the optimizer only if all gradients are finite. It starts at 2^16 and halves, so about 17
+# steps may be skipped in a
+# row before its scale is 1; accumulated gradients leave steps out, too. More than that is worth a word, but
+# the run may still be sound.
 MANY = 20
 NEVER = 100
 """Without a single optimizer step in so many of the pruner's, none will come."""
@@ -22,7 +27,10 @@ STRANGE = 10
 """Weights that change so often in a row without a step of the attached optimizer are trained by another one."""
 
 EARLY_STEPS = (1, 2, 4, 8, 16)
-"""After these the optimizer's state is looked at: little is lost then if a cut can't follow into it. What comes later, the cut refuses."""
+"""After these the optimizer's state is looked at: little is lost then if a cut can't follow into it.
+
+What comes later, the cut refuses.
+"""
 
 
 class StepWatch:
@@ -51,8 +59,14 @@ class StepWatch:
         if self._changes:
             what = f"the model's weights change, but not by the {self._kind} that was attached"
         else:
-            what = f"optimizer.step() of the attached {self._kind} was not called in the last {self._without} calls of pruner.step()"
-        return f"{what}. Call pruner.step() once after each optimizer.step(); if you made a new optimizer, attach to that."
+            what = (
+                f"optimizer.step() of the attached {self._kind} was not called in the last {self._without} "
+                "calls of pruner.step()"
+            )
+        return (
+            f"{what}. Call pruner.step() once after each optimizer.step(); if you made a new optimizer, "
+            "attach to that."
+        )
 
     @property
     def is_hooked(self) -> bool:
@@ -78,7 +92,10 @@ class StepWatch:
         self._hooks = []
 
     def pruner_stepped(self) -> None:
-        """The pruner is about to make a step: warn once if the optimizer made none, raise once that is certain."""
+        """The pruner is about to make a step.
+
+        Warn once if the optimizer made none, raise once that is certain.
+        """
         if self._has_stepped:
             self._has_stepped, self._without, self._changes, self._seen = False, 0, 0, []
             return

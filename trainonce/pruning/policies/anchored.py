@@ -37,7 +37,10 @@ class AnchoredController(Controller):
         temperature: float = 0.4,
         learning_rate: float = 1e-3,
     ) -> None:
-        """`between_layers` 1: the network moves layers as freely as units; 0: how wide each layer is, is left to the prior."""
+        """`between_layers` 1: the network moves layers as freely as units; 0.
+
+        How wide each layer is, is left to the prior.
+        """
         super().__init__(network, gamma=0.0, bias=0.0, temperature=temperature, learning_rate=learning_rate)
         self._ramp = ramp
         self._prior = prior

@@ -1,4 +1,7 @@
-"""Choosing how much of each layer stays by what it is good for: at equal cost, what many layers read and what has many weights stays."""
+"""Choosing how much of each layer stays by what it is good for.
+
+At equal cost, what many layers read and what has many weights stays.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +21,26 @@ _GONE = -1e3
 
 
 class Capacity(Policy):
-    """Keeps of every layer a share that grows with its readers and its weights per cost; in each, the units another policy scores highest.
+    """Keeps of every layer a share that grows with its readers and its weights per cost.
 
-    What a mask changes now says which channels matter now; a layer that is trained on makes up for most of it, and then its weights count.
-    Early layers of a CNN are used at many places: they cost much and hold few weights. A trunk, such as the stream of a residual net, is
-    read by many layers; narrowing it narrows all of them. A unit at place k of n in its layer scores
+    In each, the units another policy scores highest.
 
-        -log(k / n) + log(min(layers that read it, trunk)) + exponent * log(weights of the layer's units / their cost)
+    What a mask changes now says which channels matter now; a layer that is trained on makes up for most of
+    it, and then its weights count. Early layers of a CNN are used at many places: they cost much and hold few
+    weights. A trunk, such as the stream of a residual net, is read by many layers; narrowing it narrows all
+    of them. A unit at place k of n in its layer scores
+
+        -log(k / n) + log(min(layers that read it, trunk)) + exponent * log(weights of the layer's units /
+        their cost)
 
     so that all layers keep the same share where nothing else is told, and no layer loses its best units.
     """
 
     def __init__(self, within: Policy | None = None, *, trunk: float = 3.0, exponent: float = 0.0) -> None:
-        """`within` orders the units of a layer, by default the norm of their filters; `trunk` 1: the same share of all."""
+        """`within` orders the units of a layer, by default the norm of their filters; `trunk` 1.
+
+        The same share of all.
+        """
         self._within = within or FilterNorm(2)
         self._trunk = trunk
         self._exponent = exponent
@@ -64,7 +74,9 @@ class Capacity(Policy):
         best_first = order.argsort(descending=True, stable=True)
         best_first = best_first[units.group_of[best_first].argsort(stable=True)]
         place = torch.empty(len(units), dtype=torch.double)
-        place[best_first] = (torch.arange(len(units)) - (sizes.cumsum(0) - sizes)[units.group_of[best_first]] + 1).double()
+        place[best_first] = (
+            torch.arange(len(units)) - (sizes.cumsum(0) - sizes)[units.group_of[best_first]] + 1
+        ).double()
         scores = self._wider[units.group_of] - (place / sizes[units.group_of]).log()
         return torch.where(available, scores, _GONE)
 

@@ -13,13 +13,17 @@ from trainonce.pruning.policies.policy import Evaluate, Policy, Search
 from trainonce.storage.likeness import check_optimizer
 
 PAPER_UPDATES = 2400
-"""About the updates that the controller gets in the paper's runs on CIFAR: 120 epochs of 5 % of 391 batches."""
+"""About the updates that the controller gets in the paper's runs on CIFAR.
+
+120 epochs of 5 % of 391 batches.
+"""
 
 
 class RecurrentLogits(nn.Module):
     """The paper's controller network: one logit per unit from fixed random inputs, one per block.
 
-    Orthogonal inputs (64) -> bidirectional GRU (128 each way) -> LayerNorm, ReLU -> one linear head per block.
+    Orthogonal inputs (64) -> bidirectional GRU (128 each way) -> LayerNorm, ReLU -> one linear head per
+    block.
     """
 
     inputs: Tensor
@@ -54,7 +58,9 @@ class FreeLogits(nn.Module):
 
 
 class Controller(Policy):
-    """Learns masks by gradient: Gumbel-sigmoid with straight-through rounding, trained on loss + gamma * budget penalty.
+    """Learns masks by gradient.
+
+    Gumbel-sigmoid with straight-through rounding, trained on loss + gamma * budget penalty.
 
         w = round(sigmoid((o + s + b) / tau)),  s ~ Gumbel(0, 1)
 
@@ -110,7 +116,8 @@ class Controller(Policy):
             if not torch.isfinite(gradient).all() or not torch.isfinite(torch.tensor(total)):
                 return None
             self._optimizer.zero_grad()
-            # The model's part of the gradient is known already; its product with the masks hands it to the network.
+            # The model's part of the gradient is known already; its product with the masks hands it to the
+            # network.
             ((masks * gradient).sum() + penalty).backward()
         self._optimizer.step()
         return total
@@ -136,8 +143,14 @@ class Controller(Policy):
 
     def state_dict(self) -> dict[str, Any]:
         """Network, its optimizer, and the stream of noise."""
-        moments = {str(number): dict(state) for number, state in self._optimizer.state_dict()["state"].items()}
-        return {"network": dict(self._network.state_dict()), "moments": moments, "noise": self._noise.get_state()}
+        moments = {
+            str(number): dict(state) for number, state in self._optimizer.state_dict()["state"].items()
+        }
+        return {
+            "network": dict(self._network.state_dict()),
+            "moments": moments,
+            "noise": self._noise.get_state(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Put back what `state_dict` gave."""

@@ -7,7 +7,10 @@ from trainonce.pruning.policies.capacity import Capacity
 from trainonce.pruning.policies.policy import Policy
 
 BETWEEN_LAYERS = 0.1
-"""Whole layers move more slowly than single units: in short runs the prior says how wide they are, in long ones the controller."""
+"""Whole layers move more slowly than single units.
+
+In short runs the prior says how wide they are, in long ones the controller.
+"""
 
 
 def default_policy() -> Policy:

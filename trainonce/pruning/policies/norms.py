@@ -12,7 +12,8 @@ from trainonce.pruning.policies.relative import relative
 class FilterNorm(Policy):
     """Keeps the filters of largest norm, relative to their layer.
 
-    L1: Li et al., "Pruning filters for efficient ConvNets", ICLR 2017. L2: He et al., "Soft filter pruning", IJCAI 2018.
+    L1: Li et al., "Pruning filters for efficient ConvNets", ICLR 2017. L2: He et al., "Soft filter pruning",
+    IJCAI 2018.
     """
 
     def __init__(self, order: int = 2) -> None:
@@ -21,8 +22,13 @@ class FilterNorm(Policy):
         self._order = order
 
     def scores(self) -> Tensor:
-        """The norm over all kernels and matrices that write to the unit; scales and shifts of norms don't count."""
-        powers = self.search.per_unit(lambda rows, _: rows.abs().pow(self._order).sum(dim=1), only_matrices=True)
+        """The norm over all kernels and matrices that write to the unit.
+
+        Scales and shifts of norms don't count.
+        """
+        powers = self.search.per_unit(
+            lambda rows, _: rows.abs().pow(self._order).sum(dim=1), only_matrices=True
+        )
         return relative(self.search, powers ** (1 / self._order))
 
 
@@ -35,7 +41,11 @@ class NormScale(Policy):
     def start(self, search: Search) -> None:
         """Find the norms' scales among the writers: vectors called weight."""
         super().start(search)
-        self._scales = {name for name, tensor in search.tensors.items() if tensor.dim() == 1 and name.rpartition(".")[2] == "weight"}
+        self._scales = {
+            name
+            for name, tensor in search.tensors.items()
+            if tensor.dim() == 1 and name.rpartition(".")[2] == "weight"
+        }
 
     def scores(self) -> Tensor:
         """The absolute scale; where several norms write to a channel, their sum."""

@@ -1,4 +1,7 @@
-"""What decides which units stay: one small interface, so that ways of choosing can be compared on equal terms."""
+"""What decides which units stay.
+
+One small interface, so that ways of choosing can be compared on equal terms.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +51,14 @@ class Search:
             parameter = self.tensors[rows.tensor].detach()
             if only_matrices and parameter.dim() < 2:
                 continue
-            picked = parameter.index_select(rows.axis, rows.positions.to(parameter.device)).movedim(rows.axis, 0)
-            total.index_add_(0, rows.units, of_rows(picked.flatten(1) if picked.dim() > 1 else picked[:, None], rows).double().cpu())
+            picked = parameter.index_select(rows.axis, rows.positions.to(parameter.device)).movedim(
+                rows.axis, 0
+            )
+            total.index_add_(
+                0,
+                rows.units,
+                of_rows(picked.flatten(1) if picked.dim() > 1 else picked[:, None], rows).double().cpu(),
+            )
         return total
 
 
@@ -66,7 +75,10 @@ class Policy(ABC):
         self.search = search
 
     def follow(self, search: Search) -> None:
-        """Called when part of the units has been dropped for good: the numbering is the same, `search.available` tells what is left."""
+        """Called when part of the units has been dropped for good.
+
+        The numbering is the same, `search.available` tells what is left.
+        """
         self.search = search
 
     def observe(self) -> None:
@@ -74,8 +86,13 @@ class Policy(ABC):
         return
 
     def update(self, evaluate: Evaluate) -> float | None:
-        """Called now and then during the search if the policy uses the loss; returns its own loss, None if the update was skipped."""
-        raise NotImplementedError(f"{type(self).__name__} has no update of its own. Write one, or leave uses_loss False.")
+        """Called now and then during the search if the policy uses the loss.
+
+        Returns its own loss, None if the update was skipped.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} has no update of its own. Write one, or leave uses_loss False."
+        )
 
     @abstractmethod
     def scores(self) -> Tensor:

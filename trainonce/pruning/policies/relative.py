@@ -1,4 +1,7 @@
-"""Scores that can be compared across layers: takes a measure of each unit, gives it relative to what is left of its group."""
+"""Scores that can be compared across layers.
+
+Takes a measure of each unit, gives it relative to what is left of its group.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Pull the units that are to go towards zero after an optimizer step: the operators of `proximal` on rows of many parameters."""
+"""Pull the units that are to go towards zero after an optimizer step.
+
+The operators of `proximal` on rows of many parameters.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ multiply_all = torch.ops.aten._foreach_mul.List
 class Trial:
     """Rows of the units that are pulled, as the optimizer left them.
 
-    The lists run side by side, one entry per axis of a parameter; a row holds the numbers of one position on that axis.
+    The lists run side by side, one entry per axis of a parameter; a row holds the numbers of one position on
+    that axis.
     """
 
     rows: list[Tensor]
@@ -102,7 +106,9 @@ class AdamMetric:
             ]
 
         def secular(radius_U: Tensor) -> Tensor:
-            return trial.squares([rows / below for rows, below in zip(moved, denominators(radius_U), strict=True)])
+            return trial.squares(
+                [rows / below for rows, below in zip(moved, denominators(radius_U), strict=True)]
+            )
 
         radius = metric_radius(secular, trial.squares(trial.rows).sqrt())
         lives = secular(torch.zeros_like(radius)) > 1
@@ -116,7 +122,10 @@ class AdamMetric:
 
 @dataclass(frozen=True, slots=True)
 class HalfSpace:
-    """OTO's half-space step (the paper's equation 4): a subgradient step of the group lasso, then zero for what left the half-space."""
+    """OTO's half-space step (the paper's equation 4).
+
+    A subgradient step of the group lasso, then zero for what left the half-space.
+    """
 
     epsilon: float = 0.0
     """From 0 on, below 1; larger values give up a unit earlier."""
@@ -129,7 +138,9 @@ class HalfSpace:
         norms = squares.sqrt().clamp_min(torch.finfo(squares.dtype).tiny)
         stepped = [
             rows - rate * strength * before / _per_row(norms[units], rows).to(rows.dtype)
-            for rows, before, units, rate in zip(trial.rows, trial.before, trial.units, trial.learning_rates, strict=True)
+            for rows, before, units, rate in zip(
+                trial.rows, trial.before, trial.units, trial.learning_rates, strict=True
+            )
         ]
         products = trial.total([_row_sums(product) for product in multiply_all(stepped, trial.before)])
         stays = stays_in_half_space(products, squares, self.epsilon) & (squares > 0)
@@ -137,9 +148,14 @@ class HalfSpace:
 
 
 class Projection:
-    """Bound to the parameters of one model and its optimizer: pulls units, and holds those at zero that have arrived there."""
+    """Bound to the parameters of one model and its optimizer.
 
-    def __init__(self, units: Units, tensors: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer) -> None:
+    Pulls units, and holds those at zero that have arrived there.
+    """
+
+    def __init__(
+        self, units: Units, tensors: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer
+    ) -> None:
         self._units = units
         self._tensors = tensors
         self._optimizer = optimizer
@@ -178,12 +194,16 @@ class Projection:
         floor: Tensor | None = None,
         held: Tensor | None = None,
     ) -> None:
-        """Pull the selected units; `largest_scale` below 1 shortens them by that factor at least, 0 makes them zero now.
+        """Pull the selected units.
 
-        A pull that would bring a unit's norm below its `floor` ends there; units that are below it already are left alone; so are
-        the `held` ones.
+        `largest_scale` below 1 shortens them by that factor at least, 0 makes them zero now.
+
+        A pull that would bring a unit's norm below its `floor` ends there; units that are below it already
+        are left alone; so are the `held` ones.
         """
-        selected, before = (self._selected, self._before) if held is None else _without(held, self._selected, self._before)
+        selected, before = (
+            (self._selected, self._before) if held is None else _without(held, self._selected, self._before)
+        )
         if largest_scale == 0:
             self._fill_with_zero(selected)
             return
@@ -211,7 +231,11 @@ class Projection:
         """The norm of every unit over all of its writers, selected or not."""
         total = torch.zeros(len(self._units))
         for rows in self._units.writers:
-            piece = self._tensors[rows.tensor].detach().index_select(rows.axis, rows.positions.to(self._tensors[rows.tensor].device))
+            piece = (
+                self._tensors[rows.tensor]
+                .detach()
+                .index_select(rows.axis, rows.positions.to(self._tensors[rows.tensor].device))
+            )
             sums = _row_sums(piece.movedim(rows.axis, 0).float().square())
             total.index_add_(0, rows.units, sums.cpu())
         return total.sqrt()
@@ -224,14 +248,18 @@ class Projection:
 
     def all_zero(self) -> bool:
         """Whether everything that is selected is exactly zero."""
-        return all(not bool(self._rows(rows, self._tensors[rows.tensor].detach()).any()) for rows in self._selected)
+        return all(
+            not bool(self._rows(rows, self._tensors[rows.tensor].detach()).any()) for rows in self._selected
+        )
 
     def _rows(self, rows: Rows, tensor: Tensor) -> Tensor:
         return tensor.index_select(rows.axis, rows.positions).movedim(rows.axis, 0)
 
     def _trial(self, selected: list[Rows], before: list[Tensor], *, with_metrics: bool) -> Trial:
         groups = self._optimizer.param_groups
-        rates = {id(parameter): float(group.get("lr", 1.0)) for group in groups for parameter in group["params"]}
+        rates = {
+            id(parameter): float(group.get("lr", 1.0)) for group in groups for parameter in group["params"]
+        }
         return Trial(
             rows=[self._rows(rows, self._tensors[rows.tensor].detach()) for rows in selected],
             units=[rows.units for rows in selected],
@@ -247,8 +275,16 @@ class Projection:
         state = self._optimizer.state.get(parameter, {})
         if "exp_avg_sq" not in state:
             return None
-        settings = next(group for group in self._optimizer.param_groups if any(parameter is member for member in group["params"]))
-        correction = 1 - settings["betas"][1] ** float(state["step"]) if "betas" in settings and "step" in state else 1.0
+        settings = next(
+            group
+            for group in self._optimizer.param_groups
+            if any(parameter is member for member in group["params"])
+        )
+        correction = (
+            1 - settings["betas"][1] ** float(state["step"])
+            if "betas" in settings and "step" in state
+            else 1.0
+        )
         return (self._rows(rows, state["exp_avg_sq"]) / correction).sqrt() + settings.get("eps", 1e-8)
 
     def _fill_with_zero(self, selected: list[Rows]) -> None:
@@ -283,7 +319,10 @@ def _not_below(floor_U: Tensor, trial: Trial, pulled: list[Tensor]) -> list[Tens
     norms_U = trial.squares(trial.rows).sqrt()
     scale_U = (floor_U / norms_U.clamp_min(torch.finfo(norms_U.dtype).tiny)).clamp_max(1)
     on_floor = _scaled(trial.rows, [scale_U[units] for units in trial.units])
-    return [torch.where(_per_row(too_far_U[units], new), old, new) for units, old, new in zip(trial.units, on_floor, pulled, strict=True)]
+    return [
+        torch.where(_per_row(too_far_U[units], new), old, new)
+        for units, old, new in zip(trial.units, on_floor, pulled, strict=True)
+    ]
 
 
 def _row_sums(rows: Tensor) -> Tensor:

@@ -27,7 +27,10 @@ def shrink_groups(groups_GD: Tensor, strength: float) -> Tensor:
 
 
 def shrink_scale(norm_G: Tensor, strength_G: Tensor) -> Tensor:
-    """The factor by which the proximal map of the group lasso scales groups of these norms: max(0, 1 - strength / norm)."""
+    """The factor by which the proximal map of the group lasso scales groups of these norms.
+
+    Max(0, 1 - strength / norm).
+    """
     # A group that is already zero stays zero; dividing by its norm would give NaN.
     return (1 - strength_G / norm_G.clamp_min(torch.finfo(norm_G.dtype).tiny)).clamp(0, 1)
 
@@ -37,7 +40,8 @@ def shrink_groups_in_metric(groups_GD: Tensor, metric_GD: Tensor, strength: floa
 
         argmin_z  1/2 (z - x)^T A (z - x) + strength * sum_g |z_g|
 
-    Its answer is zero where |A x| <= strength; elsewhere z = A x * r / (A r + strength), where r = |z| is the root of a falling function.
+    Its answer is zero where |A x| <= strength; elsewhere z = A x * r / (A r + strength), where r = |z| is the
+    root of a falling function.
 
     Shapes: G groups, D numbers in each.
     """
@@ -51,11 +55,16 @@ def shrink_groups_in_metric(groups_GD: Tensor, metric_GD: Tensor, strength: floa
 
     radius_G1 = metric_radius(secular, groups_GD.norm(dim=1))[:, None]
     shrunk_GD = pulled_GD * radius_G1 / (metric_GD * radius_G1 + strength_G[:, None])
-    return torch.where(pulled_GD.norm(dim=1, keepdim=True) <= strength_G[:, None], torch.zeros_like(shrunk_GD), shrunk_GD)
+    return torch.where(
+        pulled_GD.norm(dim=1, keepdim=True) <= strength_G[:, None], torch.zeros_like(shrunk_GD), shrunk_GD
+    )
 
 
 def metric_radius(secular: Callable[[Tensor], Tensor], longest_G: Tensor, *, halvings: int = 60) -> Tensor:
-    """For each group the r in [0, longest] with secular(r) = 1, or 0 if secular(0) <= 1; secular must fall with r."""
+    """For each group the r in [0, longest] with secular(r) = 1, or 0 if secular(0) <= 1.
+
+    Secular must fall with r.
+    """
     low_G, high_G = torch.zeros_like(longest_G), longest_G.clone()
     for _ in range(halvings):
         middle_G = (low_G + high_G) / 2
@@ -65,14 +74,18 @@ def metric_radius(secular: Callable[[Tensor], Tensor], longest_G: Tensor, *, hal
 
 
 def half_space(trial_GD: Tensor, before_GD: Tensor, epsilon: float) -> Tensor:
-    """OTO's half-space projection: rows of the trial point that left the half-space around the point before become zero.
+    """OTO's half-space projection.
+
+    Rows of the trial point that left the half-space around the point before become zero.
 
         z_g <- 0  if  <z_g, x_g> < epsilon * |x_g|^2
 
     Shapes: G groups, D numbers in each.
     """
     if not 0 <= epsilon < 1:
-        raise ValueError(f"epsilon must be at least 0 and below 1, got {epsilon}. OTO uses values from 0 to 0.95.")
+        raise ValueError(
+            f"epsilon must be at least 0 and below 1, got {epsilon}. OTO uses values from 0 to 0.95."
+        )
     stays_G = stays_in_half_space((trial_GD * before_GD).sum(dim=1), before_GD.square().sum(dim=1), epsilon)
     return torch.where(stays_G[:, None], trial_GD, torch.zeros_like(trial_GD))
 

@@ -1,4 +1,7 @@
-"""Which units are pulled in each phase, and how hard: gently while the decision is open, firmly once it stands."""
+"""Which units are pulled in each phase, and how hard.
+
+Gently while the decision is open, firmly once it stands.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,10 @@ class Pulling:
             self._firm.remember()
 
     def after_step(self, step: int, *, is_open: bool, held: Tensor | None = None) -> None:
-        """After the optimizer's step: pull; gently only while the decision `is_open`, and nothing of the units that are `held`."""
+        """After the optimizer's step: pull.
+
+        Gently only while the decision `is_open`, and nothing of the units that are `held`.
+        """
         if step < self._timetable.shrink_from:
             return
         if is_open:
@@ -83,7 +89,9 @@ class Pulling:
 
     def is_overdue(self, step: int) -> bool:
         """Whether all that was decided to go should have been at zero before this step."""
-        return self._decided_at is not None and not self._strength.largest_scale(self._timetable, step - 1, decided_at=self._decided_at)
+        return self._decided_at is not None and not self._strength.largest_scale(
+            self._timetable, step - 1, decided_at=self._decided_at
+        )
 
     def _place(self, units: Units) -> None:
         self._units = units

@@ -14,7 +14,10 @@ _MARKUP = re.compile(r"[\\`*\[\]|]")
 
 
 def render_card(report: Mapping[str, Any]) -> str:
-    """A card for people: what the model is, how small and how good, how it was made, and what it is not good for."""
+    """A card for people.
+
+    What the model is, how small and how good, how it was made, and what it is not good for.
+    """
     config, environment = report["config"], report["environment"]
     name, data = config.get("model", "a model"), config.get("data", "data")
     lines = [
@@ -29,7 +32,8 @@ def render_card(report: Mapping[str, Any]) -> str:
         "",
         f"FLOPs are counted by {_plain(report.get('counter') or 'torch')}. "
         f"Milliseconds were measured on {_plain(environment.get('cpu', '?'))}, "
-        f"{_count(_plain(environment.get('threads', '?')), 'thread')}, torch {_plain(environment.get('torch', '?'))}.",
+        f"{_count(_plain(environment.get('threads', '?')), 'thread')}, torch "
+        f"{_plain(environment.get('torch', '?'))}.",
         *(f"- {line}" for line in verdict(report)),
         "",
         "## Widths",
@@ -46,7 +50,8 @@ def render_card(report: Mapping[str, Any]) -> str:
         f"with the settings in config.yaml beside this folder; seed {_plain(config.get('seed', '?'))}.",
         "",
         "## Limits",
-        f"It classifies what {_plain(data)} holds. Its accuracy is that of one run and one seed; seeds differ by some tenths of a point.",
+        f"It classifies what {_plain(data)} holds. Its accuracy is that of one run and one seed; seeds "
+        "differ by some tenths of a point.",
         "",
     ]
     return "\n".join(lines)

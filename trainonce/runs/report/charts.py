@@ -53,8 +53,8 @@ def line_chart(
 ) -> Markup:
     """Curves over epochs with the phases shaded; empty if there is nothing to draw.
 
-    With `skips_start`, the wild first tenth of a long run may lie beyond the frame, where its curves are cut off. What `holds` says
-    lies inside it in any case.
+    With `skips_start`, the wild first tenth of a long run may lie beyond the frame, where its curves are cut
+    off. What `holds` says lies inside it in any case.
     """
     epochs = max((len(one.values) for one in series), default=0)
     known = _worth_showing(series, epochs if skips_start else 0) + [level.value for level in levels] + [*holds]
@@ -93,7 +93,10 @@ def line_chart(
 
 
 def _worth_showing(series: Sequence[Series], epochs: int) -> list[float]:
-    """The values that the range must hold: those after the first tenth of so many epochs, if there are any."""
+    """The values that the range must hold.
+
+    Those after the first tenth of so many epochs, if there are any.
+    """
     found = [(epoch, value) for one in series for epoch, value in enumerate(one.values) if value is not None and math.isfinite(value)]
     later = [value for epoch, value in found if epoch >= epochs / 10]
     return later if len(later) > 2 else [value for _, value in found]

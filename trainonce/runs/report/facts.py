@@ -39,7 +39,10 @@ def read_facts(folder: Path) -> dict[str, Any]:
         elif (folder / CONFIG).is_file():
             facts = _facts_so_far(folder)
         else:
-            raise ReportError(f"there is no run in {folder}. Pass the folder that trainonce train wrote, which holds {CONFIG}.")
+            raise ReportError((
+                f"there is no run in {folder}. Pass the folder that trainonce train wrote, which holds "
+                f"{CONFIG}."
+            ))
         check_facts(facts)
     except (UnreadableFileError, _WrongKindError) as error:
         raise ReportError(f"the files in {folder} are damaged: {error} Copy the folder again, or train again.") from None
@@ -54,7 +57,9 @@ def check_facts(facts: Any) -> None:
     for layer in facts.get("layers") or ():
         total, alive, kept = layer["total"], layer["alive"], layer["kept"]
         if not 0 <= alive <= total or (kept is not None and not all(0 <= channel < total for channel in kept)):
-            raise _WrongKindError(f"the layer {in_one_line(layer['name'], 60)!r} has channels that are not there.")
+            raise _WrongKindError((
+                f"the layer {in_one_line(layer['name'], 60)!r} has channels that are not there."
+            ))
     for record in facts["history"]:
         for name, counts in (record.get("alive") or {}).items():
             if len(counts) != 2 or not 0 <= counts[0] <= counts[1] or counts[1] < 1:
@@ -186,7 +191,9 @@ _LAYER = _fields(
     "name total width alive kept kept_because",
 )
 _SCHEDULE = _fields(
-    {"steps_per_epoch": _whole(1), "total_steps": _whole(), "phases": _optional(_named(_COUNT))}, "steps_per_epoch total_steps"
+    {"steps_per_epoch": _whole(1), "total_steps": _whole(), "phases": _optional(_named(_COUNT))}, (
+        "steps_per_epoch total_steps"
+    )
 )
 _AGREEMENT = _fields({**dict.fromkeys(("num_same", "num_samples", "num_compared"), _COUNT), "unit": _text, "largest_difference": _NUMBER})
 _REPORT = _fields(

@@ -1,4 +1,7 @@
-"""Before and after, as people read it: takes the facts of a run, gives rows of label, before, after and change."""
+"""Before and after, as people read it.
+
+Takes the facts of a run, gives rows of label, before, after and change.
+"""
 
 from __future__ import annotations
 

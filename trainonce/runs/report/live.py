@@ -92,7 +92,10 @@ class _Shown(logging.Handler):
 
 @contextmanager
 def warnings_shown(view: View) -> Iterator[None]:
-    """Inside, whatever trainonce warns of is said in the view; without a view, it goes where the program sends it."""
+    """Inside, whatever trainonce warns of is said in the view.
+
+    Without a view, it goes where the program sends it.
+    """
     if isinstance(view, Silence):
         yield
         return

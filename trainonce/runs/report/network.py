@@ -1,4 +1,7 @@
-"""The network as a picture: takes what stays of every layer, gives one bar code per layer and a heat map over epochs, as SVG."""
+"""The network as a picture.
+
+Takes what stays of every layer, gives one bar code per layer and a heat map over epochs, as SVG.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What each group of channels is worth: takes a `Partition`, gives the multiply-adds and parameters that depend on it.
+"""What each group of channels is worth.
+
+Takes a `Partition`, gives the multiply-adds and parameters that depend on it.
 
 One pass over the contractions serves all groups, so that hundreds of groups take no longer than a few.
 """
@@ -51,7 +53,10 @@ def _vanishing(contractions: Iterable[Contraction], group_of_channel: Tensor, is
 
 
 def _lost_by_group(factor: Factor, group_of_channel: Tensor, is_first: Tensor) -> dict[int, int]:
-    """How many positions of an axis die with each group: a row dies if it needs any channel but the group's first."""
+    """How many positions of an axis die with each group.
+
+    A row dies if it needs any channel but the group's first.
+    """
     needed_RL = factor.channels_RL
     group_RL = torch.where(is_first[needed_RL], -1, group_of_channel[needed_RL])
     rows_RL = torch.arange(len(group_RL)).unsqueeze(1).expand_as(group_RL)

@@ -1,4 +1,7 @@
-"""A partition as a table: takes what `trainonce.inspect` found, gives rich tables for people and JSON for machines."""
+"""A partition as a table.
+
+Takes what `trainonce.inspect` found, gives rich tables for people and JSON for machines.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ _MODULE_NAME = re.compile(r" in (?!place\b|the\b)[\w.]+(?= |,|$)")
 def as_table(partition: Partition, *, title: str | None = None, everything: bool = False) -> RenderableType:
     """The groups of a model with what each is worth, then a summary; fits into 80 columns.
 
-    Kept axes that nothing writes (a norm's own vectors, what the first layer reads) are only counted, unless `everything` is asked for.
+    Kept axes that nothing writes (a norm's own vectors, what the first layer reads) are only counted, unless
+    `everything` is asked for.
     """
     shares = measure_shares(partition)
     table = Table(title=as_title(title or partition.model), title_justify="left", pad_edge=False, expand=False)
@@ -50,7 +54,8 @@ def summarise(partition: Partition) -> list[str]:
     prunable, macs = partition.prunable_macs, partition.macs
     lines = [
         f"{_in_units(macs)} multiply-adds, {_in_units(partition.num_parameters)} parameters",
-        f"{_percent(prunable, macs)} of the FLOPs can be cut ({len(partition.prunable_groups)} of {len(partition.groups)} groups)",
+        f"{_percent(prunable, macs)} of the FLOPs can be cut ({len(partition.prunable_groups)} of "
+        f"{len(partition.groups)} groups)",
     ]
     reasons = Counter(generalise_reason(group.kept_because) for group in partition.groups if group.kept_because)
     lines += [f"kept {count}x: {reason}" for reason, count in reasons.most_common()]
@@ -90,7 +95,9 @@ def as_json(partition: Partition) -> str:
 
 
 def _row(partition: Partition, group: ChannelGroup, share: Share) -> tuple[Text, ...]:
-    verdict = Text("yes", style="green") if group.kept_because is None else Text(f"kept: {group.kept_because}")
+    verdict = Text("yes", style="green") if group.kept_because is None else Text((
+        f"kept: {group.kept_because}"
+    ))
     return (
         Text(group.name or "(model)"),
         Text(str(group.num_channels) if group.width == 1 else f"{group.num_channels} x {group.width}"),

@@ -1,4 +1,7 @@
-"""A run's report on disk: takes a run's folder, gives the facts in it, and writes the page and the model card."""
+"""A run's report on disk.
+
+Takes a run's folder, gives the facts in it, and writes the page and the model card.
+"""
 
 from __future__ import annotations
 

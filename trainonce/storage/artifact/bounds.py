@@ -17,7 +17,10 @@ _ROOM = 2**18
 """Bytes that any file may have, for the smallest of models."""
 
 _MOST_MEMORY = 200 * 2**20
-"""Bytes that a parsed plan may take beyond twice its file: plans of models with 70 billion parameters take less."""
+"""Bytes that a parsed plan may take beyond twice its file.
+
+Plans of models with 70 billion parameters take less.
+"""
 
 
 def most_plan_bytes(model: nn.Module, tensors: Mapping[str, Tensor]) -> int:
@@ -25,7 +28,8 @@ def most_plan_bytes(model: nn.Module, tensors: Mapping[str, Tensor]) -> int:
 
     Linear in its channels, and in the number of its tensors and attributes.
     """
-    # A cut lists the positions that stay, half as long as reckoned here; each later one has fewer of them left.
+    # A cut lists the positions that stay, half as long as reckoned here; each later one has fewer of them
+    # left.
     lists = sum(_length(name) + 64 + 12 * size for name, tensor in tensors.items() for size in tensor.shape)
     shapes = sum(_length(name) + 64 + 24 * tensor.dim() for name, tensor in tensors.items())
     sizes = sum(

@@ -44,14 +44,19 @@ def confirm_sizes(model: nn.Module, plans: Sequence[Plan], example: Any = None) 
     """
     modules = dict(model.named_modules())
     wholes = [reduce(joined, plans[: count + 1]) for count in range(len(plans))]
-    own = [[change for change in whole.attributes if not _follows_from_weights(modules, change, whole)] for whole in wholes]
+    own = [
+        [change for change in whole.attributes if not _follows_from_weights(modules, change, whole)]
+        for whole in wholes
+    ]
     if not any(own):
         return
     name = _name_of(next(change for changes in own for change in changes))
     refusal = None
     try:
         with proof.modes_kept(model), Ration() if example is None else nullcontext():
-            for recording in _recordings(model, _placed(model, stand_in(plans[0].outline) if example is None else example)):
+            for recording in _recordings(
+                model, _placed(model, stand_in(plans[0].outline) if example is None else example)
+            ):
                 refusal = _find_unconfirmed(own, _solved(recording, wholes))
                 if refusal is None:
                     return
@@ -82,7 +87,10 @@ def _solved(recording: Recording, wholes: Sequence[Plan]) -> list[Assignment]:
     settle(recording)
     checks, replays = checks_of(recording), Replays()
     roots = recording.book.roots(torch.arange(recording.book.num_labels))
-    return [solve(checks, Survivors(recording, roots, _alive(recording, roots, plan), replays))[0] for plan in wholes]
+    return [
+        solve(checks, Survivors(recording, roots, _alive(recording, roots, plan), replays))[0]
+        for plan in wholes
+    ]
 
 
 def _find_unconfirmed(own: Sequence[Sequence[AttributeChange]], solved: Sequence[Assignment]) -> str | None:

@@ -49,16 +49,21 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
         flush_folder(target.parent)
     except (OSError, SafetensorError) as error:
         raise ArtifactError(
-            f"can't write {shown_path(target)} ({shown(error, most=300)}). Make room there and allow writing, or choose another path."
+            f"can't write {shown_path(target)} ({shown(error, most=300)}). Make room there and allow "
+            "writing, or choose another path."
         ) from None
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise ArtifactError(f"safetensors can't hold this model's tensors ({shown(error)}). Make them plain dense ones first.") from None
+        raise ArtifactError(
+            f"safetensors can't hold this model's tensors ({shown(error)}). Make them plain dense ones first."
+        ) from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
 def load(path: str | os.PathLike[str], *, into: Model, example: Example | None = None) -> Model:
-    """The model `into` with the saved cuts and weights, in place; unchanged if anything is wrong with the folder.
+    """The model `into` with the saved cuts and weights, in place.
+
+    Unchanged if anything is wrong with the folder.
 
     `into` is what the user's own code builds: dense, cut by the first of the saved plans, or as small as
     the saved model. Where a cut changes sizes that only the model's own code reads, such as `num_heads`,
@@ -96,7 +101,8 @@ def _is_for_inference(model: nn.Module) -> bool:
     found = {name: tensor.is_inference() for name, tensor in named_tensors(model).items()}
     if len(set(found.values())) > 1:
         raise ModelMismatchError(
-            f"{next(name for name in found if found[name])} was made in inference mode, others were not. Build all in one."
+            f"{next(name for name in found if found[name])} was made in inference mode, others were not. "
+            "Build all in one."
         )
     return any(found.values())
 

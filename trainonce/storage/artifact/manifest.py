@@ -66,7 +66,10 @@ class Manifest:
             manifest = cls(
                 model=_text(data["model"]),
                 plans=tuple(Plan.from_data(plan) for plan in data["plans"]),
-                tensors={name: TensorKind(_shape(shape), _text(dtype)) for name, (shape, dtype) in data["tensors"].items()},
+                tensors={
+                    name: TensorKind(_shape(shape), _text(dtype))
+                    for name, (shape, dtype) in data["tensors"].items()
+                },
                 tied={name: _text(stored) for name, stored in data["tied"].items()},
             )
             for name, stored in manifest.tied.items():
@@ -75,22 +78,29 @@ class Manifest:
         except ArtifactError:
             raise
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-            raise ArtifactError(f"the plan is damaged ({type(error).__name__}: {shown(error)}). Save the model again.") from None
+            raise ArtifactError(
+                f"the plan is damaged ({type(error).__name__}: {shown(error)}). Save the model again."
+            ) from None
         return manifest
 
     @classmethod
     def of(cls, model: nn.Module, *, is_merged: bool = False) -> Manifest:
-        """What would have to be written for this model; all its cuts as one if they are to be merged, or are too many."""
+        """What would have to be written for this model.
+
+        All its cuts as one if they are to be merged, or are too many.
+        """
         for name, module in model.named_modules():
             if type(module).get_extra_state is not nn.Module.get_extra_state:
                 raise ArtifactError(
-                    f"{name or 'the model'} keeps state beside its tensors (get_extra_state). Make it a buffer, or save it yourself."
+                    f"{name or 'the model'} keeps state beside its tensors (get_extra_state). Make it a "
+                    "buffer, or save it yourself."
                 )
         tensors = persistent_tensors(model)
         for name, tensor in tensors.items():
             if tensor.is_meta:
                 raise ArtifactError(
-                    f"{name} is on the meta device and has no values. Build the model on a real one, or save Plan.to_json only."
+                    f"{name} is on the meta device and has no values. Build the model on a real one, or save "
+                    "Plan.to_json only."
                 )
         first, plans = first_names(tensors), plans_of(model)
         return cls(
@@ -127,7 +137,10 @@ def _shape(value: object) -> tuple[int, ...]:
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Every parameter and buffer under every name it has, those that are never saved included."""
-    return {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
+    return {
+        **dict(model.named_parameters(remove_duplicate=False)),
+        **dict(model.named_buffers(remove_duplicate=False)),
+    }
 
 
 def persistent_tensors(model: nn.Module) -> dict[str, Tensor]:

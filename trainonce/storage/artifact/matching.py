@@ -1,4 +1,7 @@
-"""Whether a saved model fits the one it is loaded into: takes a manifest and a model, brings the model to the saved shapes."""
+"""Whether a saved model fits the one it is loaded into.
+
+Takes a manifest and a model, brings the model to the saved shapes.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ def check_receivers(manifest: Manifest, model: nn.Module) -> None:
     # The module may differ: a class that was saved from a script is `__main__.Net` there.
     if not f".{manifest.model}".endswith(f".{type(model).__qualname__}"):
         raise ModelMismatchError(
-            f"the folder holds a {shown(manifest.model)}, this model is a {class_name(model)}. Build the class that was saved, unwrapped."
+            f"the folder holds a {shown(manifest.model)}, this model is a {class_name(model)}. Build the "
+            "class that was saved, unwrapped."
         )
     tensors = persistent_tensors(model)
     for name in [*manifest.tensors, *tensors]:
@@ -33,19 +37,22 @@ def check_receivers(manifest: Manifest, model: nn.Module) -> None:
             raise ModelMismatchError(f"this model has {name}, the saved one has not. {WAYS_OUT}")
         if tensors[name].is_meta:
             raise ModelMismatchError(
-                f"{name} is on the meta device and can't hold weights. Build the model on a real one, or call to_empty first."
+                f"{name} is on the meta device and can't hold weights. Build the model on a real one, or "
+                "call to_empty first."
             )
         wanted, found = shown(manifest.tensors[name].dtype), kind_of(tensors[name]).dtype
         if wanted != found:
             raise ModelMismatchError(
-                f"{name} was saved as {wanted}, this model has {found}. Convert it with model.to(torch.{wanted}), or save it as {found}."
+                f"{name} was saved as {wanted}, this model has {found}. Convert it with "
+                f"model.to(torch.{wanted}), or save it as {found}."
             )
         if _is_larger(manifest.tensors[name].shape, tuple(tensors[name].shape)):
             raise ModelMismatchError(f"{_misfit_of(manifest, name, tensors[name].shape)}. {WAYS_OUT}")
     for name, first in first_names(tensors).items():
         if manifest.tied.get(name, name) != manifest.tied.get(first, first):
             raise ModelMismatchError(
-                f"{name} and {first} are one tensor in this model and two in the saved one. Untie them, or save them tied."
+                f"{name} and {first} are one tensor in this model and two in the saved one. Untie them, or "
+                "save them tied."
             )
 
 
@@ -60,7 +67,8 @@ def cut_to_fit(manifest: Manifest, model: nn.Module, *, example: Any = None) -> 
     done = plans_of(model)
     if done != plans[: len(done)]:
         raise ModelMismatchError(
-            "this model was cut by other plans than the saved one. Build it anew, or load into the model that was saved."
+            "this model was cut by other plans than the saved one. Build it anew, or load into the model "
+            "that was saved."
         )
     restore = snapshot(model)
     if plans and not done and not _misfit(manifest, model) and not _is_dense(model, plans[0]):

@@ -1,4 +1,6 @@
-"""A run of the model that may not take much memory: takes operators as they come, refuses one before it makes a large tensor.
+"""A run of the model that may not take much memory.
+
+Takes operators as they come, refuses one before it makes a large tensor.
 
 The sizes of the run come from a file. Each of its tensors may look harmless and their product be too large.
 """
@@ -41,8 +43,13 @@ class Ration(TorchDispatchMode):
             _check(_broadcast_size([tensor.shape for tensor in tensors]))
         if func.overloadpacket.__name__ in _FROM_SIZES:
             sizes = next((item for item in args if isinstance(item, list | tuple)), ())
-            _check(math.prod(sizes) * max([1, *(tensor.numel() for tensor in tensors[:1] if "repeat" in str(func))]))
-        elif sum(tensor.numel() for tensor in tensors) > _LOOK_FROM and any(map(torch.is_floating_point, tensors)):
+            _check(
+                math.prod(sizes)
+                * max([1, *(tensor.numel() for tensor in tensors[:1] if "repeat" in str(func))])
+            )
+        elif sum(tensor.numel() for tensor in tensors) > _LOOK_FROM and any(
+            map(torch.is_floating_point, tensors)
+        ):
             _check(_size_of_result(func, args, kwargs))
         result = func(*args, **kwargs)
         for item in result if isinstance(result, tuple | list) else (result,):
@@ -74,7 +81,10 @@ def _size_of_result(func: Any, args: Any, kwargs: dict[str, Any]) -> int:
 
     with _disable_current_modes():
         try:
-            result = func(*tree_map_only(Tensor, without_content, args), **tree_map_only(Tensor, without_content, kwargs))
+            result = func(
+                *tree_map_only(Tensor, without_content, args),
+                **tree_map_only(Tensor, without_content, kwargs),
+            )
         except (NotImplementedError, RuntimeError, TypeError, ValueError, IndexError):
             return 0
     return max((item.numel() for item in tree_leaves(result) if isinstance(item, Tensor)), default=0)

@@ -31,7 +31,8 @@ def read_manifest(folder: Path, model: nn.Module) -> Manifest:
     for name in (SUMS_FILE, PLAN_FILE, WEIGHTS_FILE):
         if not (folder / name).is_file():
             raise ArtifactError(
-                f"there is no {name} in {shown_path(folder)}. Give the folder that trainonce.save wrote, or save the model again."
+                f"there is no {name} in {shown_path(folder)}. Give the folder that trainonce.save wrote, or "
+                "save the model again."
             )
     try:
         _refuse_larger(folder / PLAN_FILE, most_plan_bytes(model, named_tensors(model)))
@@ -42,7 +43,10 @@ def read_manifest(folder: Path, model: nn.Module) -> Manifest:
     if not sums.startswith(line):
         raise _damaged(folder, PLAN_FILE if line not in sums else SUMS_FILE)
     if takes_much_memory(text):
-        raise ArtifactError(f"{shown_path(folder / PLAN_FILE)} is no plan: it would take too much memory. Save the model again.")
+        raise ArtifactError(
+            f"{shown_path(folder / PLAN_FILE)} is no plan: it would take too much memory. Save the model "
+            "again."
+        )
     return Manifest.from_json(text)
 
 
@@ -70,7 +74,8 @@ def read_weights(folder: Path, manifest: Manifest, model: nn.Module) -> dict[str
     for name, tensor in weights.items():
         if kind_of(tensor) != manifest.tensors[name]:
             raise ArtifactError(
-                f"{name} is {tensor.dtype} in {file.name}, {manifest.tensors[name].dtype} in {PLAN_FILE}. Save the model again."
+                f"{name} is {tensor.dtype} in {file.name}, {manifest.tensors[name].dtype} in {PLAN_FILE}. "
+                "Save the model again."
             )
     return weights
 
@@ -80,7 +85,9 @@ def _read_tensors(file: Path, manifest: Manifest, wanted: set[str]) -> dict[str,
         # Shapes first: what is read can't take more memory than the plan says.
         found = {name: tuple(stream.get_slice(name).get_shape()) for name in stream.keys()}  # noqa: SIM118
         if found != {name: manifest.tensors[name].shape for name in wanted}:
-            raise ArtifactError(f"{file.name} does not hold the tensors that {PLAN_FILE} names. Save the model again.")
+            raise ArtifactError(
+                f"{file.name} does not hold the tensors that {PLAN_FILE} names. Save the model again."
+            )
         return {name: stream.get_tensor(name) for name in wanted}
 
 
@@ -94,9 +101,12 @@ def _refuse_larger(file: Path, most: int) -> None:
 
 def _damaged(folder: Path, name: str) -> ArtifactError:
     return ArtifactError(
-        f"{name} in {shown_path(folder)} was cut short or changed: the sha256 differs. Copy the folder again, or save the model again."
+        f"{name} in {shown_path(folder)} was cut short or changed: the sha256 differs. Copy the folder "
+        "again, or save the model again."
     )
 
 
 def _unreadable(folder: Path, error: OSError) -> ArtifactError:
-    return ArtifactError(f"can't read {shown_path(folder)} ({shown(error)}). Copy it again, or save the model again.")
+    return ArtifactError(
+        f"can't read {shown_path(folder)} ({shown(error)}). Copy it again, or save the model again."
+    )

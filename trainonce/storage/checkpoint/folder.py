@@ -81,10 +81,21 @@ def read_checkpoint(folder: Path, *, bounds: Bounds | None = None) -> Any:
                 f"not one that this trainonce reads"
             )
         return unpack(data["state"], load_file(folder / TENSORS_FILE))
-    except (OSError, SafetensorError, AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
+    except (
+        OSError,
+        SafetensorError,
+        AttributeError,
+        KeyError,
+        OverflowError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         if isinstance(error, CheckpointError):
             raise
-        raise CheckpointError(f"{shown_path(folder)} is damaged: {type(error).__name__}: {shown(error)}") from None
+        raise CheckpointError(
+            f"{shown_path(folder)} is damaged: {type(error).__name__}: {shown(error)}"
+        ) from None
 
 
 def is_complete(folder: Path) -> bool:
@@ -100,12 +111,16 @@ def _check_sizes(folder: Path, bounds: Bounds) -> None:
     for name, most in ((STATE_FILE, bounds.state_bytes), (TENSORS_FILE, bounds.tensor_bytes)):
         if most is not None and (folder / name).is_file() and (folder / name).stat().st_size > most:
             size = (folder / name).stat().st_size
-            raise CheckpointError(f"{shown_path(folder / name)} has {size} bytes, and no state of this run has more than {most}")
+            raise CheckpointError(
+                f"{shown_path(folder / name)} has {size} bytes, and no state of this run has more than {most}"
+            )
     if (folder / TENSORS_FILE).is_file():
         with (folder / TENSORS_FILE).open("rb") as stream:
             header = int.from_bytes(stream.read(8), "little")
         if header > bounds.state_bytes:
-            raise CheckpointError(f"{shown_path(folder / TENSORS_FILE)} is damaged: its header can't be {header} bytes long")
+            raise CheckpointError(
+                f"{shown_path(folder / TENSORS_FILE)} is damaged: its header can't be {header} bytes long"
+            )
 
 
 def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -115,6 +130,10 @@ def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     for name, tensor in tensors.items():
         value = tensor.detach().cpu().contiguous()
         storage = value.untyped_storage().data_ptr()
-        apart[name] = value.clone() if storage in storages or value.untyped_storage().nbytes() != value.nbytes else value
+        apart[name] = (
+            value.clone()
+            if storage in storages or value.untyped_storage().nbytes() != value.nbytes
+            else value
+        )
         storages.add(storage)
     return apart

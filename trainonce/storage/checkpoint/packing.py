@@ -1,6 +1,9 @@
-"""Nested state as tensors and JSON: takes dicts, lists and tuples with tensors in them apart, and puts them together again.
+"""Nested state as tensors and JSON.
 
-Every container is written with its kind, so that a tuple comes back as a tuple and an integer key as an integer:
+Takes dicts, lists and tuples with tensors in them apart, and puts them together again.
+
+Every container is written with its kind, so that a tuple comes back as a tuple and an integer key as an
+integer:
 
     {"lr": 0.1, 3: (x,)}  ->  {"dict": [["lr", 0.1], [3, {"tuple": [{"tensor": "3/0"}]}]]},  {"3/0": x}
 """
@@ -63,7 +66,8 @@ def _pack(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
         items = [_pack(item, _join(path, index), tensors) for index, item in enumerate(value)]
         return {"tuple" if isinstance(value, tuple) else "list": items}
     raise PackingError(
-        f"{path or 'the state'} is a {type(value).__name__}, which can't be saved. Give tensors, numbers, texts, lists and dicts."
+        f"{path or 'the state'} is a {type(value).__name__}, which can't be saved. Give tensors, numbers, "
+        "texts, lists and dicts."
     )
 
 
@@ -74,4 +78,6 @@ def _join(path: str, key: object) -> str:
 def _key(key: Any) -> Any:
     if key is None or isinstance(key, bool | int | str):
         return key
-    raise PackingError(f"a key of the state is a {type(key).__name__}, which can't be saved. Use texts and whole numbers.")
+    raise PackingError(
+        f"a key of the state is a {type(key).__name__}, which can't be saved. Use texts and whole numbers."
+    )

@@ -29,7 +29,10 @@ class Found:
 
 
 def save_checkpoint(root: Path, step: int, state: Any, *, keep_last: int) -> Path:
-    """Write the state of a step; only the newest `keep_last` checkpoints stay. The oldest go after the newest is complete."""
+    """Write the state of a step; only the newest `keep_last` checkpoints stay.
+
+    The oldest go after the newest is complete.
+    """
     path = checkpoint_path(root, step)
     write_checkpoint(path, state)
     for _, old in _checkpoints(root)[keep_last:]:
@@ -62,7 +65,9 @@ def checkpoint_path(root: Path, step: int) -> Path:
     return root / f"step-{step:09d}"
 
 
-def find_newest(root: Path, *, check: Callable[[int, Any], None] | None = None, bounds: Bounds | None = None) -> Found | None:
+def find_newest(
+    root: Path, *, check: Callable[[int, Any], None] | None = None, bounds: Bounds | None = None
+) -> Found | None:
     """The newest sound checkpoint, or None if there is none.
 
     CheckpointError if there are some and none is sound.
@@ -82,8 +87,10 @@ def find_newest(root: Path, *, check: Callable[[int, Any], None] | None = None, 
             return Found(step=step, path=path, state=state, refused=tuple(refused))
     if refused:
         raise CheckpointError(
-            f"no checkpoint in {shown_path(root)} can be used; the newest: {refused[0]}. Resume with the settings that the run was "
-            f"started with and the model as it was when the run began: build it anew; or start again in another folder."
+            f"no checkpoint in {shown_path(root)} can be used; the newest: {refused[0]}. Resume with the "
+            "settings that the run was "
+            "started with and the model as it was when the run began: build it anew; or start again in "
+            "another folder."
         )
     return None
 

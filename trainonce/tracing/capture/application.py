@@ -11,7 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainonce.tracing.operators.registry import MOVEMENT, RULES, Call, Layers, Rule, aten, no_rule, pointwise, tensors_in
+from trainonce.tracing.operators.registry import (
+    MOVEMENT,
+    RULES,
+    Call,
+    Layers,
+    Rule,
+    aten,
+    no_rule,
+    pointwise,
+    tensors_in,
+)
 from trainonce.tracing.state.labels import LabelBook, Layer, Value
 from trainonce.tracing.state.tracer import Tracer
 
@@ -57,7 +67,10 @@ def _recalled(call: Call, values: list[Value | None], is_weight: bool, num_resul
 
 
 def _same_or_new(book: LabelBook, layer: Layer, incoming: list[Layer]) -> Layer:
-    """The layer without its origins: the very one that came in if it passed unchanged, so that later calls are recalled."""
+    """The layer without its origins.
+
+    The very one that came in if it passed unchanged, so that later calls are recalled.
+    """
     for other in incoming:
         if other is layer or (
             other.is_repeat == layer.is_repeat
@@ -82,7 +95,10 @@ def _layers_of_result(call: Call, known: list[Value], is_weight: bool) -> Layers
 
 
 def _question(call: Call, values: list[Value | None]) -> Hashable:
-    """All that a rule may look at, by the identity of the labels; None if it may look at more, as at constant indices."""
+    """All that a rule may look at, by the identity of the labels.
+
+    None if it may look at more, as at constant indices.
+    """
     waiting = iter(values)
 
     def describe(item: Any) -> Hashable:
@@ -97,7 +113,12 @@ def _question(call: Call, values: list[Value | None]) -> Hashable:
     if call.name == "copy_" or any(tensor.dim() and not tensor.is_floating_point() for tensor in constants):
         return None
     if getattr(RULES.get(call.operator), "sees_labels_alone", False):
-        return RULES[call.operator], len(tensors_in(call.result)), call.where, tuple(map(describe, call.tensors))
+        return (
+            RULES[call.operator],
+            len(tensors_in(call.result)),
+            call.where,
+            tuple(map(describe, call.tensors)),
+        )
     arguments = (*map(describe, call.args), *((name, describe(item)) for name, item in call.kwargs.items()))
     return call.operator, call.where, call.tracer.is_opaque, arguments
 

@@ -1,4 +1,7 @@
-"""The model's calls as the user wrote them: shapes are handed out with their source, and calls that move data are noted."""
+"""The model's calls as the user wrote them.
+
+Shapes are handed out with their source, and calls that move data are noted.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,15 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from trainonce.tracing.state.expressions import Attribute, AxisSize, Operation, TracedInt, leaves_of, map_leaves, source_of
+from trainonce.tracing.state.expressions import (
+    Attribute,
+    AxisSize,
+    Operation,
+    TracedInt,
+    leaves_of,
+    map_leaves,
+    source_of,
+)
 from trainonce.tracing.state.labels import Layer, Value
 from trainonce.tracing.state.recording import Demand, Movement
 from trainonce.tracing.state.tracer import Tracer
@@ -29,7 +40,9 @@ VALUES = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
 COUNTING = frozenset({torch.Tensor.numel, torch.Tensor.nelement, torch.numel, torch.Tensor.__len__})
 """Calls that turn sizes into a plain integer."""
 
-LEAVING = frozenset({torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__, torch.Tensor.__dlpack__})
+LEAVING = frozenset(
+    {torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__, torch.Tensor.__dlpack__}
+)
 """Calls after which nobody sees what is done with the data."""
 
 FOLLOWING = frozenset(
@@ -39,7 +52,20 @@ FOLLOWING = frozenset(
 """Calls with a size argument whose rule says what it must be after the cut."""
 
 SIZE_FREE = frozenset(
-    {"to", "float", "half", "double", "type", "type_as", "contiguous", "clone", "detach", "permute", "transpose", "unsqueeze"}
+    {
+        "to",
+        "float",
+        "half",
+        "double",
+        "type",
+        "type_as",
+        "contiguous",
+        "clone",
+        "detach",
+        "permute",
+        "transpose",
+        "unsqueeze",
+    }
     | {"swapaxes", "movedim", "flip", "cat", "concat", "stack"}
 )
 """Calls that move data without naming any size: a cut can't upset them."""
@@ -64,15 +90,21 @@ class CallMode(TorchFunctionMode):
             return func(*args, **kwargs)
         if func in COUNTING and (value := tracer.value(args[0])) is not None:
             axes = range(len(value.shape)) if func is not torch.Tensor.__len__ else range(1)
-            tracer.ledger.pinned += [(AxisSize(value, axis), value.shape[axis], tracer.where()) for axis in axes]
+            tracer.ledger.pinned += [
+                (AxisSize(value, axis), value.shape[axis], tracer.where()) for axis in axes
+            ]
         if func in LEAVING:
             if args[0] in tracer.hollow:
                 tracer.refuse(func.__name__)
             for layer in value.layers if (value := tracer.value(args[0])) is not None else ():
-                tracer.book.keep(layer.ids, f"{func.__name__} in {tracer.where() or 'the model'} takes it out of torch")
+                tracer.book.keep(
+                    layer.ids, f"{func.__name__} in {tracer.where() or 'the model'} takes it out of torch"
+                )
         tracer.only_movement = True
         tracer.call = (func, args, kwargs)
-        before = map_leaves(lambda item: self._before(item) if isinstance(item, Tensor) else source_of(item), (args, kwargs))
+        before = map_leaves(
+            lambda item: self._before(item) if isinstance(item, Tensor) else source_of(item), (args, kwargs)
+        )
         if func is torch.nn.functional.scaled_dot_product_attention and kwargs.get("scale") is None:
             self._pin_head_size(before)
         # The fused recurrent kernels hide the products that the layers are made of.
@@ -89,7 +121,10 @@ class CallMode(TorchFunctionMode):
         return result
 
     def _before(self, tensor: Tensor) -> Any:
-        """What a movement remembers of an argument: its labels, or for indices without labels the indices themselves."""
+        """What a movement remembers of an argument.
+
+        Its labels, or for indices without labels the indices themselves.
+        """
         value = self.tracer.value(tensor)
         is_index = not tensor.is_floating_point() and not tensor.is_complex()
         return tensor if value is None or (is_index and not value.layers) else value
@@ -101,7 +136,9 @@ class CallMode(TorchFunctionMode):
         if isinstance(size, int):
             axis = args[1] if len(args) > 1 else kwargs["dim"]
             return TracedInt(size, AxisSize(value, int(axis) % len(value.shape)), self.tracer.ledger)
-        return torch.Size([TracedInt(length, AxisSize(value, axis), self.tracer.ledger) for axis, length in enumerate(size)])
+        return torch.Size(
+            [TracedInt(length, AxisSize(value, axis), self.tracer.ledger) for axis, length in enumerate(size)]
+        )
 
     def _pin_scalars(self, arguments: Any) -> None:
         """A size that takes part in arithmetic on tensors (`x / x.shape[1]`) must not change."""
@@ -119,7 +156,9 @@ class CallMode(TorchFunctionMode):
     def _note_creation(self, name: str, before: Any, result: Tensor) -> None:
         """A tensor made with sizes of other things gets labels of its own, to be tied to what it meets."""
         sizes = [
-            item for item in leaves_of(before) if isinstance(item, int | Attribute | AxisSize | Operation) and not isinstance(item, bool)
+            item
+            for item in leaves_of(before)
+            if isinstance(item, int | Attribute | AxisSize | Operation) and not isinstance(item, bool)
         ]
         if len(sizes) < result.dim() or all(isinstance(item, int) for item in sizes):
             return
@@ -127,19 +166,27 @@ class CallMode(TorchFunctionMode):
         for axis, source in enumerate(sizes[: result.dim()]):
             if isinstance(source, int) or result.shape[axis] < 2:
                 continue
-            ids = self.tracer.book.fresh(result.shape[axis]).reshape([-1 if other == axis else 1 for other in range(result.dim())])
+            ids = self.tracer.book.fresh(result.shape[axis]).reshape(
+                [-1 if other == axis else 1 for other in range(result.dim())]
+            )
             layers.append(Layer(ids if name.endswith("zeros") else -ids))
-            self.tracer.recording.demands.append(Demand(self.tracer.where(), source, layers[-1], "the size of a new tensor"))
+            self.tracer.recording.demands.append(
+                Demand(self.tracer.where(), source, layers[-1], "the size of a new tensor")
+            )
         self.tracer.remember(result, Value(tuple(result.shape), tuple(layers), is_weight=False))
 
     def _note_movement(self, func: Any, before: Any, result: Any) -> None:
         tracer = self.tracer
-        if getattr(func, "__name__", "") in SIZE_FREE or not any(isinstance(item, Value) and item.layers for item in leaves_of(before)):
+        if getattr(func, "__name__", "") in SIZE_FREE or not any(
+            isinstance(item, Value) and item.layers for item in leaves_of(before)
+        ):
             return
         results = [tracer.values.get(tensor) for tensor in tree_leaves(result) if isinstance(tensor, Tensor)]
         if not results or any(value is None for value in results):
             return
-        tracer.recording.movements.append(Movement(tracer.where(), func, before, tuple(value for value in results if value is not None)))
+        tracer.recording.movements.append(
+            Movement(tracer.where(), func, before, tuple(value for value in results if value is not None))
+        )
 
 
 @contextmanager

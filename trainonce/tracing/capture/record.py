@@ -1,7 +1,8 @@
 """Run the model once as it is, and let channel labels flow with the data.
 
-Two modes watch the run: one sees every ATen operator and moves labels (`rules`), one sees the calls as the user wrote
-them and notes where their sizes come from (`sizes`). No copy of the model, no graph, no export: what runs is traced.
+Two modes watch the run: one sees every ATen operator and moves labels (`rules`), one sees the calls as the
+user wrote them and notes where their sizes come from (`sizes`). No copy of the model, no graph, no export:
+what runs is traced.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from trainonce.tracing.state.recording import Recording
 from trainonce.tracing.state.tracer import Tracer, ValueNeededError
 
 
-def record(model: nn.Module, example: Example, recording: Recording, *, counts_cost: bool, with_values: bool) -> None:
+def record(
+    model: nn.Module, example: Example, recording: Recording, *, counts_cost: bool, with_values: bool
+) -> None:
     """Run the model in its present mode and add what it shows to `recording`; the model is left as it was.
 
     Without values the run is cheap; ValueNeededError is raised if the model asks for one.
@@ -54,12 +57,19 @@ def record(model: nn.Module, example: Example, recording: Recording, *, counts_c
                 recording.book.keep(layer.ids, "it is part of the model's output")
 
 
-_TELLING = frozenset({torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default, torch.ops.aten.equal.default})
+_TELLING = frozenset(
+    {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default, torch.ops.aten.equal.default}
+)
 """Operators that hand a value to Python."""
 
 
-def _same_elements(tensor: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> bool:
-    """Whether new strides lead to the elements where the old ones did: pooling to 1 x 1 names them anew in channels last."""
+def _same_elements(
+    tensor: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
+) -> bool:
+    """Whether new strides lead to the elements where the old ones did.
+
+    Pooling to 1 x 1 names them anew in channels last.
+    """
     steps = zip(tensor.stride(), stride, tensor.shape, strict=False)
     return (
         tuple(size) == tensor.shape
@@ -85,7 +95,9 @@ class _OperatorMode(TorchDispatchMode):
                     return parts
         if func is torch.ops.aten.as_strided_.default and _same_elements(*args, **kwargs):
             return func(*args, **kwargs)
-        result = func(*args, **kwargs) if self.stand_ins is None else self.stand_ins.compute(func, args, kwargs)
+        result = (
+            func(*args, **kwargs) if self.stand_ins is None else self.stand_ins.compute(func, args, kwargs)
+        )
         if func in _TELLING:
             self.tracer.note_branch(args[0])
         if func not in MOVEMENT:
@@ -119,7 +131,9 @@ def _module_names(model: nn.Module, tracer: Tracer) -> Iterator[None]:
 def _borrowed_state(model: nn.Module, tracer: Tracer) -> Iterator[None]:
     """Trace the integers that modules remember, keep buffers from changing, and put everything back."""
     saved = [
-        (module, dict(vars(module)), dict(module._buffers)) for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)
+        (module, dict(vars(module)), dict(module._buffers))
+        for module in model.modules()
+        if not isinstance(module, torch.jit.ScriptModule)
     ]
     try:
         for name, parameter in model.named_parameters(remove_duplicate=False):

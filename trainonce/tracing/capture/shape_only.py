@@ -1,8 +1,9 @@
 """A run without the arithmetic: products that nobody looks into are stood in for by zeros of the same shape.
 
-Labels depend on what a model does, not on the numbers that it computes, as long as no number decides what it does. So
-the products, which are most of a forward pass, and whatever is computed from them need no values. A run that asks for
-one of these (`if x.max() > 0`, indices found by a sort) is ended with `ValueNeededError`, and is to be repeated in full.
+Labels depend on what a model does, not on the numbers that it computes, as long as no number decides what it
+does. So the products, which are most of a forward pass, and whatever is computed from them need no values. A
+run that asks for one of these (`if x.max() > 0`, indices found by a sort) is ended with `ValueNeededError`,
+and is to be repeated in full.
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ from trainonce.tracing.state.tracer import Tracer
 _LEAST_ELEMENTS = 10_000
 """A smaller product costs less than finding out the shape of its result."""
 
-_FACTORS = {aten.mm.default: (0, 1), aten.bmm.default: (0, 1), aten.addmm.default: (1, 2), aten.baddbmm.default: (1, 2)}
+_FACTORS = {
+    aten.mm.default: (0, 1),
+    aten.bmm.default: (0, 1),
+    aten.addmm.default: (1, 2),
+    aten.baddbmm.default: (1, 2),
+}
 """Where the two factors of a matrix product stand; torch takes a hundred times longer to tell its shape."""
 
 _LAYOUTS = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -43,9 +49,15 @@ class StandIns:
             return operator(*args, **kwargs)
         if hollow:
             self._refuse_questions(operator, args, kwargs, hollow)
-        result = _outline(operator, args, kwargs, tensors[0].device) if is_product else operator(*args, **kwargs)
+        result = (
+            _outline(operator, args, kwargs, tensors[0].device) if is_product else operator(*args, **kwargs)
+        )
         # A batch norm writes to its statistics, though its schema does not say so.
-        written = [tensor for tensor in tensors if not isinstance(tensor, nn.Parameter)] if "batch_norm" in str(operator) else []
+        written = (
+            [tensor for tensor in tensors if not isinstance(tensor, nn.Parameter)]
+            if "batch_norm" in str(operator)
+            else []
+        )
         for tensor in [*tensors_in(result), *written]:
             self.tracer.hollow[tensor] = True
         return result
@@ -54,7 +66,9 @@ class StandIns:
         value = self.tracer.value(tensor)
         return value is not None and not value.is_weight
 
-    def _refuse_questions(self, operator: Any, args: Any, kwargs: dict[str, Any], hollow: list[Tensor]) -> None:
+    def _refuse_questions(
+        self, operator: Any, args: Any, kwargs: dict[str, Any], hollow: list[Tensor]
+    ) -> None:
         """Raise ValueNeededError if the operator tells Python a value, picks by it, or writes it where there were others."""
         schema = operator._schema
         tells = bool(_ASKING.intersection(operator.tags)) or not all(
@@ -83,13 +97,23 @@ def _outline(operator: Any, args: Any, kwargs: dict[str, Any], device: torch.dev
     if operator in _FACTORS:
         left, right = (args[place] for place in _FACTORS[operator])
         return left.new_zeros(*left.shape[:-1], right.shape[-1])
-    if operator is aten.convolution.default and (layout := _LAYOUTS.get(args[0].dim())) and any(_has(layout, item) for item in args[:2]):
+    if (
+        operator is aten.convolution.default
+        and (layout := _LAYOUTS.get(args[0].dim()))
+        and any(_has(layout, item) for item in args[:2])
+    ):
         # torch passes such a layout on; the shape alone would not tell.
         outline = operator(*map(_without_content, args), **kwargs)
         return torch.empty(outline.shape, dtype=outline.dtype, device=device, memory_format=layout).zero_()
-    outlines = operator(*map(_without_content, args), **{name: _without_content(item) for name, item in kwargs.items()})
+    outlines = operator(
+        *map(_without_content, args), **{name: _without_content(item) for name, item in kwargs.items()}
+    )
     return tree_map_only(
-        Tensor, lambda outline: torch.empty_strided(outline.shape, outline.stride(), dtype=outline.dtype, device=device).zero_(), outlines
+        Tensor,
+        lambda outline: torch.empty_strided(
+            outline.shape, outline.stride(), dtype=outline.dtype, device=device
+        ).zero_(),
+        outlines,
     )
 
 

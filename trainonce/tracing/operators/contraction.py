@@ -23,7 +23,10 @@ def counts_cost(function: Rule) -> Rule:
 
 
 class Operand:
-    """One factor of a contraction: its layers, the letters of its axes, and whether it is computed from weights alone."""
+    """One factor of a contraction.
+
+    Its layers, the letters of its axes, and whether it is computed from weights alone.
+    """
 
     def __init__(self, layers: Sequence[Layer], letters: str, *, is_weight: bool) -> None:
         """An operand whose axes are called `letters`."""
@@ -40,7 +43,9 @@ class Operand:
         return "".join(self.letters[axis] for axis in layer.varying)
 
 
-def contract(call: Call, operands: tuple[Operand, Operand], out: str, sizes: dict[str, int], *, coefficient: int = 1) -> Layers:
+def contract(
+    call: Call, operands: tuple[Operand, Operand], out: str, sizes: dict[str, int], *, coefficient: int = 1
+) -> Layers:
     """The layers of `out` when two operands are multiplied and summed over the letters that `out` lacks."""
     summed = [letter for letter in sizes if letter not in out]
     for operand in operands:
@@ -55,15 +60,24 @@ def contract(call: Call, operands: tuple[Operand, Operand], out: str, sizes: dic
         _share(call, operands, letter, sizes[letter])
     merged = set()
     for layer in left.layers:
-        partners = [other for other in right.layers if set(left.spelled(layer)) & set(right.spelled(other)) & set(shared)]
+        partners = [
+            other
+            for other in right.layers
+            if set(left.spelled(layer)) & set(right.spelled(other)) & set(shared)
+        ]
         merged |= {id(other) for other in partners}
-        results.append(_product(call, [_placed(left, layer, out), *(_placed(right, other, out) for other in partners)]))
+        results.append(
+            _product(call, [_placed(left, layer, out), *(_placed(right, other, out) for other in partners)])
+        )
     results += [_placed(right, layer, out) for layer in right.layers if id(layer) not in merged]
     return tuple(results)
 
 
 def _free_of_mixed(call: Call, operand: Operand, summed: list[str]) -> list[Layer]:
-    """A layer that varies along a summed letter and another is tied along the summed one: whole heads, not dimensions."""
+    """A layer that varies along a summed letter and another is tied along the summed one.
+
+    Whole heads, not dimensions.
+    """
     layers = []
     for layer in operand.layers:
         letters = operand.spelled(layer)
@@ -91,17 +105,28 @@ def _consume(call: Call, operands: tuple[Operand, Operand], letter: str) -> None
     silent = (mine > 0) & (not left.is_weight) | (other > 0) & (not right.is_weight)
     for operand, layer in ((left, ours[0]), (right, theirs[0])):
         if operand.is_weight and not bool(silent.all()):
-            # What comes in is not zero with its writers (a sigmoid, a shared bias): the columns that read it are zeroed as well.
+            # What comes in is not zero with its writers (a sigmoid, a shared bias): the columns that read it
+            # are zeroed as well.
             call.tracer.recording.writers |= layer.origins
             silent = silent | (layer.ids.flatten() > 0)
-    call.book.keep(mine[~silent], f"zero is not silence: {call.words} in {call.where} would still read a constant from it")
+    call.book.keep(
+        mine[~silent],
+        f"zero is not silence: {call.words} in {call.where} would still read a constant from it",
+    )
 
 
-def _one_each(call: Call, ours: list[Layer], theirs: list[Layer], reason: str) -> tuple[list[Layer], list[Layer]]:
-    """Where several layers lie on a summed axis (heads and dims side by side), one of each side meets; the others are kept."""
+def _one_each(
+    call: Call, ours: list[Layer], theirs: list[Layer], reason: str
+) -> tuple[list[Layer], list[Layer]]:
+    """Where several layers lie on a summed axis (heads and dims side by side), one of each side meets.
+
+    The others are kept.
+    """
 
     def refines(fine: Layer, coarse: Layer) -> bool:
-        pairs = torch.stack([call.book.roots(fine.ids.flatten()).abs(), call.book.roots(coarse.ids.flatten()).abs()])
+        pairs = torch.stack(
+            [call.book.roots(fine.ids.flatten()).abs(), call.book.roots(coarse.ids.flatten()).abs()]
+        )
         return torch.unique(pairs, dim=1).shape[1] == torch.unique(pairs[1]).numel()
 
     pairs = [(mine, other) for mine in ours for other in theirs]
@@ -111,18 +136,26 @@ def _one_each(call: Call, ours: list[Layer], theirs: list[Layer], reason: str) -
 
 
 def _share(call: Call, operands: tuple[Operand, Operand], letter: str, size: int) -> None:
-    """Along a letter that both operands carry, labels are tied; where one has none, the other's are tied together."""
+    """Along a letter that both operands carry, labels are tied.
+
+    Where one has none, the other's are tied together.
+    """
     reason = f"{call.words} in {call.where} pairs it with a tensor whose channels can't be cut"
     left, right = operands
     for mine, other in ((left, right), (right, left)):
         if not other.on(letter):
             axis = mine.letters.index(letter)
-            tied = [call.book.tie_along(layer, [axis], reason) if letter in mine.spelled(layer) else layer for layer in mine.layers]
+            tied = [
+                call.book.tie_along(layer, [axis], reason) if letter in mine.spelled(layer) else layer
+                for layer in mine.layers
+            ]
             mine.layers = [layer for layer in tied if layer is not None]
     everything = "".join(dict.fromkeys(left.letters + right.letters))
     for layer in left.on(letter):
         for partner in right.on(letter):
-            call.book.tie(_placed(left, layer, everything).ids, _placed(right, partner, everything).ids, reason)
+            call.book.tie(
+                _placed(left, layer, everything).ids, _placed(right, partner, everything).ids, reason
+            )
 
 
 def _placed(operand: Operand, layer: Layer, out: str) -> Layer:
@@ -151,7 +184,9 @@ def _note_cost(call: Call, operands: Sequence[Operand], sizes: dict[str, int], c
 
 def _operand(call: Call, tensor: Tensor, letters: str) -> Operand:
     value = call.value(tensor)
-    return Operand(value.layers if value is not None else (), letters, is_weight=value is None or value.is_weight)
+    return Operand(
+        value.layers if value is not None else (), letters, is_weight=value is None or value.is_weight
+    )
 
 
 def added(call: Call, layers: Layers, bias: Any, num_axes: int, scale: Any = 1) -> Layers:
@@ -164,7 +199,11 @@ def added(call: Call, layers: Layers, bias: Any, num_axes: int, scale: Any = 1) 
     results: list[Layer] = []
     for layer in layers:
         partners = [term for term in terms if set(term.varying) & set(layer.varying)]
-        filled = [axis for axis in layer.varying if extent[axis] > 1 and not any(axis in term.varying for term in partners)]
+        filled = [
+            axis
+            for axis in layer.varying
+            if extent[axis] > 1 and not any(axis in term.varying for term in partners)
+        ]
         current = call.book.tie_along(layer, filled, reason) if filled else layer
         if current is None:
             continue
@@ -190,7 +229,9 @@ def matrix_product(call: Call) -> Layers:
     batch = "b" if left.dim() == 3 else ""
     sizes = dict(zip(f"{batch}nk", left.shape, strict=True)) | {"m": right.shape[-1]}
     out = f"{batch}nm"
-    layers = contract(call, (_operand(call, left, f"{batch}nk"), _operand(call, right, f"{batch}km")), out, sizes)
+    layers = contract(
+        call, (_operand(call, left, f"{batch}nk"), _operand(call, right, f"{batch}km")), out, sizes
+    )
     if call.name in ("addmm", "baddbmm"):
         layers = added(call, layers, call.args[0], len(out), call.argument("beta", 1))
     return layers
@@ -204,7 +245,9 @@ def vector_product(call: Call) -> Layers:
     sizes = dict(zip(letters, left.shape, strict=True))
     call.tracer.skip_cost = True
     try:
-        return contract(call, (_operand(call, left, letters), _operand(call, right, "k")), letters[:-1], sizes)
+        return contract(
+            call, (_operand(call, left, letters), _operand(call, right, "k")), letters[:-1], sizes
+        )
     finally:
         call.tracer.skip_cost = False
 
@@ -218,13 +261,18 @@ def vector_product(call: Call) -> Layers:
 )
 @counts_cost
 def attention(call: Call) -> list[Layers]:
-    """Fused attention on (batch, heads, tokens, dim): heads are tied across query, key and value; dims stay whole."""
+    """Fused attention on (batch, heads, tokens, dim): heads are tied across query, key and value.
+
+    Dims stay whole.
+    """
     query, key, value = call.args[:3]
     mask = call.argument("attn_mask", call.argument("attn_bias"))
     reason = f"attention in {call.where} sums over it"
     queries = call.tie_along(call.layers(query), (2, 3), reason)
     keys = _per_head(call, call.tie_along(call.layers(key), (2, 3), reason), query.shape[1] // key.shape[1])
-    values = _per_head(call, call.tie_along(call.layers(value), (2,), reason), query.shape[1] // value.shape[1])
+    values = _per_head(
+        call, call.tie_along(call.layers(value), (2,), reason), query.shape[1] // value.shape[1]
+    )
     batch, heads, tokens, width = query.shape
     sizes = {"b": batch, "h": heads, "n": tokens, "m": key.shape[2], "k": width}
     operands = (Operand(queries, "bhnk", is_weight=False), Operand(keys, "bhmk", is_weight=False))
@@ -240,4 +288,7 @@ def attention(call: Call) -> list[Layers]:
 def _per_head(call: Call, layers: Layers, repeats: int) -> Layers:
     if repeats == 1:
         return layers
-    return tuple(layer.with_ids(layer.ids.repeat_interleave(repeats, dim=1) if layer.ids.shape[1] > 1 else layer.ids) for layer in layers)
+    return tuple(
+        layer.with_ids(layer.ids.repeat_interleave(repeats, dim=1) if layer.ids.shape[1] > 1 else layer.ids)
+        for layer in layers
+    )

@@ -1,6 +1,7 @@
 """Rules for convolutions of any dimension: plain, transposed, grouped, depthwise.
 
-A grouped convolution loses whole groups, or the same positions of every group, whichever gives the finer units.
+A grouped convolution loses whole groups, or the same positions of every group, whichever gives the finer
+units.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def _without_kernel(call: Call, layers: Layers, weight: Tensor) -> Layers:
     return tuple(layer for layer in layers if layer not in along_kernel)
 
 
-def _grouped(call: Call, incoming: list[Layer], kernel: list[Layer], positions: int, groups: int, *, transposed: bool) -> Layers:
+def _grouped(
+    call: Call, incoming: list[Layer], kernel: list[Layer], positions: int, groups: int, *, transposed: bool
+) -> Layers:
     data, weight = call.args[0], call.args[1]
     in_each, out_each = data.shape[1] // groups, call.result.shape[1] // groups
     whole = groups >= min(in_each, out_each)
@@ -61,12 +64,18 @@ def _grouped(call: Call, incoming: list[Layer], kernel: list[Layer], positions: 
     sizes = {"n": data.shape[0], "o": weight.shape[0], "i": weight.shape[1]}
     reason = f"the grouped convolution in {call.where} pairs it with channels that can't be cut"
     if whole:
-        return _whole_groups(call, mine, outer, inner, (groups, in_each, out_each), (sizes, positions), transposed, reason)
+        return _whole_groups(
+            call, mine, outer, inner, (groups, in_each, out_each), (sizes, positions), transposed, reason
+        )
     for layers, each in ((mine, in_each), (outer, weight.shape[0] // groups)):
         for layer in layers:
             rows = layer.ids.reshape(groups, each)
             call.book.tie(rows, rows[:1], reason)
-    first = [layer.with_ids(call.book.roots(layer.ids.reshape(groups, in_each)[:1])) for layer in mine if in_each > 1]
+    first = [
+        layer.with_ids(call.book.roots(layer.ids.reshape(groups, in_each)[:1]))
+        for layer in mine
+        if in_each > 1
+    ]
     value = call.value(weight)
     is_weight = value is None or value.is_weight
     if in_each == 1:
@@ -74,7 +83,11 @@ def _grouped(call: Call, incoming: list[Layer], kernel: list[Layer], positions: 
     if not transposed:
         operands = (Operand(first, "ni", is_weight=False), Operand(kernel, "oi", is_weight=is_weight))
         return contract(call, operands, "no", sizes, coefficient=positions)
-    rows = [layer.with_ids(layer.ids.reshape(groups, in_each)[:1].reshape(-1, 1)) for layer in outer if in_each > 1]
+    rows = [
+        layer.with_ids(layer.ids.reshape(groups, in_each)[:1].reshape(-1, 1))
+        for layer in outer
+        if in_each > 1
+    ]
     sizes = {"n": data.shape[0], "i": in_each, "o": out_each}
     operands = (Operand(first, "ni", is_weight=False), Operand([*rows, *inner], "io", is_weight=is_weight))
     layers = contract(call, operands, "no", sizes, coefficient=positions * groups)

@@ -1,4 +1,7 @@
-"""Rules for operators that put tensors together or pick from them: concatenation, indexing, embedding, creation, copies."""
+"""Rules for operators that put tensors together or pick from them.
+
+Concatenation, indexing, embedding, creation, copies.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ def concatenated(call: Call) -> Layers:
 def stacked(call: Call) -> Layers:
     """Labels side by side along a new axis."""
     axis = call.argument("dim", 0) % call.result.dim()
-    pieces = [(1, [layer.with_ids(layer.ids.unsqueeze(axis)) for layer in call.layers(tensor)]) for tensor in call.args[0]]
+    pieces = [
+        (1, [layer.with_ids(layer.ids.unsqueeze(axis)) for layer in call.layers(tensor)])
+        for tensor in call.args[0]
+    ]
     return _side_by_side(call, axis, pieces)
 
 
@@ -31,7 +37,10 @@ def _side_by_side(call: Call, axis: int, pieces: list[tuple[int, list[Layer]]]) 
     patterns = {frozenset(layer.varying) - {axis} for _, layers in pieces for layer in layers}
     results = []
     for pattern in sorted(patterns, key=sorted):
-        matching = [next((layer for layer in layers if frozenset(layer.varying) - {axis} == pattern), None) for _, layers in pieces]
+        matching = [
+            next((layer for layer in layers if frozenset(layer.varying) - {axis} == pattern), None)
+            for _, layers in pieces
+        ]
         present = [layer for layer in matching if layer is not None]
         if pattern and (len(present) < len(pieces) or not any(axis in layer.varying for layer in present)):
             tied = _tied_pieces(call, matching, reason)
@@ -69,7 +78,9 @@ def indexed(call: Call) -> Layers:
         indices: list[Tensor | None] = [None] * axis + [call.args[2]]
     else:
         indices = list(call.args[1])
-    constant = all(index is None or (call.value(index) is None and index.device.type != "meta") for index in indices)
+    constant = all(
+        index is None or (call.value(index) is None and index.device.type != "meta") for index in indices
+    )
     reason = f"{call.words} in {call.where} picks from it by data"
     by_mask = any(index is not None and index.dtype is torch.bool for index in indices)
     layers = call.layers(tensor)
@@ -82,7 +93,11 @@ def indexed(call: Call) -> Layers:
 
     def move(ids: Tensor) -> Tensor:
         own = tuple(
-            slice(None) if index is None else index if ids.shape[axis] > 1 else torch.zeros(index.shape, dtype=torch.long)
+            slice(None)
+            if index is None
+            else index
+            if ids.shape[axis] > 1
+            else torch.zeros(index.shape, dtype=torch.long)
             for axis, index in enumerate(indices)
         )
         return call.book.compress(ids[own])
@@ -104,7 +119,9 @@ def embedded(call: Call) -> Layers:
 def made_like(call: Call) -> Layers:
     """A tensor made in the shape of another is aligned with it, but silent only if it is zero."""
     layers = call.layers(call.args[0])
-    return tuple(Layer(layer.ids.abs()) if call.name == "zeros_like" else Layer(-layer.ids.abs()) for layer in layers)
+    return tuple(
+        Layer(layer.ids.abs()) if call.name == "zeros_like" else Layer(-layer.ids.abs()) for layer in layers
+    )
 
 
 @rule(aten.bernoulli_, aten.uniform_, aten.normal_, aten.fill_, aten.random_, aten.exponential_)

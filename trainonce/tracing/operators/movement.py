@@ -44,9 +44,12 @@ def reshaped(call: Call) -> Layers:
         torn = [
             layer
             for layer in layers
-            if reshape_ids(layer.ids, old, new).squeeze().dim() != 1 or any(old[axis] not in new for axis in layer.varying)
+            if reshape_ids(layer.ids, old, new).squeeze().dim() != 1
+            or any(old[axis] not in new for axis in layer.varying)
         ]
-        call.keep(torn, f"multi_head_attention_forward in {call.where} computes its head sizes from embed_dim")
+        call.keep(
+            torn, f"multi_head_attention_forward in {call.where} computes its head sizes from embed_dim"
+        )
     results = moved(layers, lambda ids: call.book.compress(reshape_ids(ids, old, new)))
     firm = {axis for layer in results if not layer.is_repeat for axis in layer.varying}
     return tuple(layer for layer in results if not (layer.is_repeat and firm & set(layer.varying)))
@@ -82,11 +85,18 @@ def squeezed(call: Call) -> Layers:
 
 @rule(aten.expand, moves_data=True)
 def expanded(call: Call) -> Layers:
-    """Axes made by expansion hold one thing many times: they get labels of their own, to be tied to what they meet."""
+    """Axes made by expansion hold one thing many times.
+
+    They get labels of their own, to be tied to what they meet.
+    """
     old, new = call.args[0], call.result
     missing = new.dim() - old.dim()
     layers = moved(call.layers(old), lambda ids: ids.reshape((1,) * missing + tuple(ids.shape)))
-    grown = [axis for axis, size in enumerate(new.shape) if size > 1 and (axis < missing or old.shape[axis - missing] == 1)]
+    grown = [
+        axis
+        for axis, size in enumerate(new.shape)
+        if size > 1 and (axis < missing or old.shape[axis - missing] == 1)
+    ]
     return (*layers, *(fresh_layer(call, axis) for axis in grown))
 
 
@@ -106,7 +116,10 @@ def along_axes(call: Call) -> Layers:
             axis = call.argument("dim", 0) % ids.dim()
             if ids.shape[axis] == 1:
                 return ids
-            return ids[(slice(None),) * axis + (slice(call.argument("start"), call.argument("end"), call.argument("step", 1)),)]
+            return ids[
+                (slice(None),) * axis
+                + (slice(call.argument("start"), call.argument("end"), call.argument("step", 1)),)
+            ]
         return call.operator(ids.expand(_full_where_varying(ids, call.args[0])), *call.args[1:])
 
     return moved(call.layers(call.args[0]), move)
@@ -129,7 +142,8 @@ def unbound(call: Call) -> list[Layers]:
     axis = call.argument("dim", 0) % call.args[0].dim()
     layers = call.layers(call.args[0])
     return [
-        moved(layers, lambda ids, index=index: ids.select(axis, index if ids.shape[axis] > 1 else 0)) for index in range(len(call.result))
+        moved(layers, lambda ids, index=index: ids.select(axis, index if ids.shape[axis] > 1 else 0))
+        for index in range(len(call.result))
     ]
 
 
@@ -151,7 +165,12 @@ def split(call: Call) -> list[Layers]:
     for piece in call.result:
         length = piece.shape[axis]
         pieces.append(
-            moved(layers, lambda ids, start=start, length=length: ids.narrow(axis, start, length) if ids.shape[axis] > 1 else ids)
+            moved(
+                layers,
+                lambda ids, start=start, length=length: (
+                    ids.narrow(axis, start, length) if ids.shape[axis] > 1 else ids
+                ),
+            )
         )
         start += length
     return pieces

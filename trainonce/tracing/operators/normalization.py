@@ -1,4 +1,7 @@
-"""Rules for normalisation, reductions, softmax and pooling: operators that look at several positions at once."""
+"""Rules for normalisation, reductions, softmax and pooling.
+
+Operators that look at several positions at once.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainonce.tracing.operators.registry import Call, Layers, aten, pointwise, rule, sees_labels_alone, tensors_in
+from trainonce.tracing.operators.registry import (
+    Call,
+    Layers,
+    aten,
+    pointwise,
+    rule,
+    sees_labels_alone,
+    tensors_in,
+)
 from trainonce.tracing.state.labels import Layer
 
 SUMS = {"sum", "linalg_vector_norm", "norm"}
@@ -33,7 +44,11 @@ def batch_norm(call: Call) -> list[Layers]:
     reason = f"batch norm in {call.where} takes its mean and variance over it"
     others = [axis for axis in range(data.dim()) if axis != 1]
     layers = call.tie_along(call.layers(data), others, reason)
-    vectors = [_on_channels(call, tensor, data.dim()) for tensor in (weight, bias, *statistics) if isinstance(tensor, Tensor)]
+    vectors = [
+        _on_channels(call, tensor, data.dim())
+        for tensor in (weight, bias, *statistics)
+        if isinstance(tensor, Tensor)
+    ]
     if not layers or any(vector is None for vector in vectors):
         lone = f"batch norm in {call.where} normalises channels that can't be cut"
         call.keep([*layers, *(vector for vector in vectors if vector is not None)], lone)
@@ -49,7 +64,9 @@ def batch_norm(call: Call) -> list[Layers]:
         ids = -ids
     for tensor in (weight, bias):
         call.tracer.recording.writers |= frozenset().union(*(layer.origins for layer in call.layers(tensor)))
-    call.tracer.recording.followers |= frozenset().union(*(layer.origins for tensor in statistics for layer in call.layers(tensor)))
+    call.tracer.recording.followers |= frozenset().union(
+        *(layer.origins for tensor in statistics for layer in call.layers(tensor))
+    )
     return _first(call, (Layer(ids),))
 
 
@@ -85,7 +102,9 @@ def group_norm(call: Call) -> list[Layers]:
     data, weight, bias, groups = call.args[0], call.args[1], call.args[2], call.args[6]
     reason = f"GroupNorm in {call.where} takes its mean and variance over it"
     layers = call.tie_along(call.layers(data), [axis for axis in range(data.dim()) if axis != 1], reason)
-    vectors = [_on_channels(call, tensor, data.dim()) for tensor in (weight, bias) if isinstance(tensor, Tensor)]
+    vectors = [
+        _on_channels(call, tensor, data.dim()) for tensor in (weight, bias) if isinstance(tensor, Tensor)
+    ]
     channels = data.shape[1]
     known = [vector for vector in vectors if vector is not None]
     if not layers or groups < 2 or len(known) < len(vectors):
@@ -144,7 +163,10 @@ def weight_norm(call: Call) -> list[Layers]:
     aten.aminmax,
 )
 def reduction(call: Call) -> list[Layers]:
-    """Axes that are reduced consume silent labels if zero adds nothing (sums), else keep them; the others pass."""
+    """Axes that are reduced consume silent labels if zero adds nothing (sums), else keep them.
+
+    The others pass.
+    """
     data = call.args[0]
     axes = _reduced_axes(call, data.dim())
     keepdim = bool(call.argument("keepdim", False))
@@ -185,7 +207,9 @@ def _gives_zero(call: Call, axes: Any) -> bool:
     zeros = torch.zeros([2 if axis in axes else 1 for axis in range(call.args[0].dim())], dtype=torch.double)
     if not call.args[0].is_floating_point():
         zeros = zeros.to(call.args[0].dtype)
-    result = call.operator(zeros, *call.args[1:], **{key: item for key, item in call.kwargs.items() if key != "dtype"})
+    result = call.operator(
+        zeros, *call.args[1:], **{key: item for key, item in call.kwargs.items() if key != "dtype"}
+    )
     return all(bool((tensor == 0).all()) for tensor in tensors_in(result))
 
 
@@ -205,7 +229,9 @@ def along_one_axis(call: Call) -> list[Layers]:
     """The axis is kept, the others pass, no longer silent."""
     data = call.args[0]
     axis = call.argument("dim", -1) % data.dim()
-    layers = call.tie_along(call.layers(data), [axis], f"{call.words} in {call.where} looks at all of it at once")
+    layers = call.tie_along(
+        call.layers(data), [axis], f"{call.words} in {call.where} looks at all of it at once"
+    )
     count = len(tensors_in(call.result))
     return [tuple(layer.not_silent() for layer in layers)] * count
 
@@ -238,7 +264,9 @@ def regions(call: Call) -> list[Layers]:
     """Regions cut out of feature maps: channels pass, images and positions are picked by data."""
     data, boxes = call.args[0], call.args[1]
     call.keep(call.layers(boxes), f"{call.words} in {call.where} samples by it")
-    layers = call.tie_along(call.layers(data), (0, 2, 3), f"{call.words} in {call.where} picks from it by data")
+    layers = call.tie_along(
+        call.layers(data), (0, 2, 3), f"{call.words} in {call.where} picks from it by data"
+    )
     return [layers] * len(tensors_in(call.result))
 
 

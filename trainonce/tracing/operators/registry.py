@@ -1,7 +1,10 @@
-"""What operators do to channel labels: the registry, the call that a rule sees, and the rule for pointwise operators.
+"""What operators do to channel labels.
 
-A rule is a function from a `Call` to the layers of its result (a list of them where the operator returns several
-tensors). An operator without a rule never crashes and never cuts wrongly: the channels that reach it are kept.
+The registry, the call that a rule sees, and the rule for pointwise operators.
+
+A rule is a function from a `Call` to the layers of its result (a list of them where the operator returns
+several tensors). An operator without a rule never crashes and never cuts wrongly: the channels that reach it
+are kept.
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ def rule(*operators: Any, moves_data: bool = False) -> Callable[[Rule], Rule]:
     def register(function: Rule) -> Rule:
         for overload in itertools.chain.from_iterable(_overloads(operator) for operator in operators):
             if overload in RULES:
-                raise ValueError(f"{overload} has a rule already: {RULES[overload].__name__}. Remove one of the two.")
+                raise ValueError(
+                    f"{overload} has a rule already: {RULES[overload].__name__}. Remove one of the two."
+                )
             RULES[overload] = function
             if moves_data:
                 MOVEMENT.add(overload)
@@ -50,7 +55,10 @@ def rule(*operators: Any, moves_data: bool = False) -> Callable[[Rule], Rule]:
 
 
 def sees_labels_alone(function: Rule) -> Rule:
-    """Mark a rule that looks at no number in the call: batch norm in training mode does to labels what it does in eval mode."""
+    """Mark a rule that looks at no number in the call.
+
+    Batch norm in training mode does to labels what it does in eval mode.
+    """
     function.sees_labels_alone = True  # type: ignore[attr-defined]
     return function
 
@@ -64,7 +72,9 @@ def _overloads(operator: Any) -> list[Any]:
 class Call:
     """One operator call, as a rule sees it."""
 
-    def __init__(self, tracer: Tracer, operator: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
+    def __init__(
+        self, tracer: Tracer, operator: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any
+    ) -> None:
         """The call `operator(*args, **kwargs)`, which gave `result`."""
         self.tracer = tracer
         self.book = tracer.book
@@ -156,7 +166,9 @@ def pointwise(call: Call) -> Layers:
     clusters: list[dict[int, Layer]] = []
     for number, layers in enumerate(aligned):
         for layer in layers:
-            home = next((cluster for cluster in clusters if number not in cluster and _overlap(cluster, layer)), None)
+            home = next(
+                (cluster for cluster in clusters if number not in cluster and _overlap(cluster, layer)), None
+            )
             if home is None:
                 clusters.append({number: layer})
             else:
@@ -180,7 +192,11 @@ def _meet(call: Call, number: int, extents: list[tuple[int, ...]], aligned: list
             full = [axis for axis in current.varying if extent[axis] > 1]
             partners = [partner for partner in aligned[other] if set(partner.varying) & set(full)]
             covered = {axis for partner in partners for axis in partner.varying}
-            current = call.book.tie_along(current, [axis for axis in full if axis not in covered], reason) if full else current
+            current = (
+                call.book.tie_along(current, [axis for axis in full if axis not in covered], reason)
+                if full
+                else current
+            )
             if current is not None:
                 for partner in partners:
                     call.book.tie(current.ids, partner.ids, reason)
@@ -191,7 +207,9 @@ def _meet(call: Call, number: int, extents: list[tuple[int, ...]], aligned: list
 
 def _merge(call: Call, cluster: dict[int, Layer], operands: list[Tensor]) -> Layer:
     shape = torch.broadcast_shapes(*(layer.ids.shape for layer in cluster.values()))
-    roots = torch.stack([call.book.roots(layer.ids).abs().expand(shape) for layer in cluster.values()]).amax(dim=0)
+    roots = torch.stack([call.book.roots(layer.ids).abs().expand(shape) for layer in cluster.values()]).amax(
+        dim=0
+    )
     silent = {number: (layer.ids > 0).expand(shape) for number, layer in cluster.items()}
     signs = torch.full(shape, -1)
     for pattern in itertools.product((True, False), repeat=len(cluster)):
@@ -213,10 +231,15 @@ def _merge(call: Call, cluster: dict[int, Layer], operands: list[Tensor]) -> Lay
 
 
 def _outcome_at_zero(call: Call, zeroed: set[int], operands: list[Tensor]) -> float:
-    """0 if the operator gives zero whenever the operands in `zeroed` are zero; NaN if it is undefined there; else 1."""
+    """0 if the operator gives zero whenever the operands in `zeroed` are zero.
+
+    NaN if it is undefined there; else 1.
+    """
     trials = [[0.0] if number in zeroed else _trial_values(tensor) for number, tensor in enumerate(operands)]
     for numbers in itertools.product(*trials):
-        outcome = _outcome(call, [_scalar(number, tensor) for number, tensor in zip(numbers, operands, strict=True)])
+        outcome = _outcome(
+            call, [_scalar(number, tensor) for number, tensor in zip(numbers, operands, strict=True)]
+        )
         if bool(torch.isnan(outcome)):
             return float("nan")
         if outcome != 0:

@@ -1,4 +1,7 @@
-"""What must hold about sizes after a cut: replayed movements, demands on arguments, comparisons, sizes that may not change."""
+"""What must hold about sizes after a cut.
+
+Replayed movements, demands on arguments, comparisons, sizes that may not change.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainonce.tracing.state.expressions import Attribute, AxisSize, Operation, evaluate, leaves, leaves_of, map_leaves
+from trainonce.tracing.state.expressions import (
+    Attribute,
+    AxisSize,
+    Operation,
+    evaluate,
+    leaves,
+    leaves_of,
+    map_leaves,
+)
 from trainonce.tracing.state.labels import LabelBook, Layer, Value
 from trainonce.tracing.state.recording import Demand, Movement, Recording
 
@@ -39,7 +50,9 @@ class Replays:
 class Survivors:
     """Which positions of each recorded tensor are alive under one choice of channels."""
 
-    def __init__(self, recording: Recording, channel_of_label: Tensor, alive: Tensor, replays: Replays) -> None:
+    def __init__(
+        self, recording: Recording, channel_of_label: Tensor, alive: Tensor, replays: Replays
+    ) -> None:
         """`alive` has one entry per channel and a last True for labels that belong to none."""
         self.recording = recording
         self.replays = replays
@@ -90,13 +103,26 @@ class Survivors:
 class Check:
     """Something about sizes that must hold after the cut."""
 
-    def __init__(self, recording: Recording, where: str, sources: list[Any], layers: list[Layer], reason: str) -> None:
-        """A check whose sizes come from `sources`; if it can't be met the channels of `layers` are kept for `reason`."""
+    def __init__(
+        self, recording: Recording, where: str, sources: list[Any], layers: list[Layer], reason: str
+    ) -> None:
+        """A check whose sizes come from `sources`.
+
+        If it can't be met the channels of `layers` are kept for `reason`.
+        """
         self.recording = recording
         self.where = where or "the model"
-        self.attributes = list(dict.fromkeys(leaf for source in sources for leaf in leaves(source) if isinstance(leaf, Attribute)))
-        self.axis_sizes = [leaf for source in sources for leaf in leaves(source) if isinstance(leaf, AxisSize)]
-        self.layers = layers + [layer for leaf in self.axis_sizes for layer in leaf.value.layers if leaf.axis in layer.varying]
+        self.attributes = list(
+            dict.fromkeys(
+                leaf for source in sources for leaf in leaves(source) if isinstance(leaf, Attribute)
+            )
+        )
+        self.axis_sizes = [
+            leaf for source in sources for leaf in leaves(source) if isinstance(leaf, AxisSize)
+        ]
+        self.layers = layers + [
+            layer for leaf in self.axis_sizes for layer in leaf.value.layers if leaf.axis in layer.varying
+        ]
         self.reason = reason
 
     def value_of(self, source: Any, survivors: Survivors, changed: Assignment) -> Any:
@@ -134,22 +160,30 @@ class MovementCheck(Check):
     def __init__(self, recording: Recording, movement: Movement) -> None:
         """Replays one recorded call."""
         self.movement = movement
-        touched = [item for item in leaves_of(movement.arguments) if isinstance(item, Value)] + list(movement.results)
+        touched = [item for item in leaves_of(movement.arguments) if isinstance(item, Value)] + list(
+            movement.results
+        )
         sources = [item for item in leaves_of(movement.arguments) if not isinstance(item, Value | Tensor)]
         name = getattr(movement.function, "__name__", "a call").strip("_")
         reason = f"{name} in {movement.where or 'the model'} takes a size that doesn't follow the cut"
-        super().__init__(recording, movement.where, sources, [layer for value in touched for layer in value.layers], reason)
+        super().__init__(
+            recording, movement.where, sources, [layer for value in touched for layer in value.layers], reason
+        )
 
     def _run(self, survivors: Survivors | None, changed: Assignment) -> list[Tensor]:
         offset = 0
-        total = sum(math.prod(item.shape) for item in leaves_of(self.movement.arguments) if isinstance(item, Value))
+        total = sum(
+            math.prod(item.shape) for item in leaves_of(self.movement.arguments) if isinstance(item, Value)
+        )
         # Floats, because some calls know no integers; float32 counts exactly up to 2^24.
         dtype = torch.float32 if total < 2**24 else torch.float64
 
         def number(item: Any) -> Any:
             nonlocal offset
             if isinstance(item, Value):
-                alive: Sequence[Tensor | None] = [None] * len(item.shape) if survivors is None else survivors.of_value(item)
+                alive: Sequence[Tensor | None] = (
+                    [None] * len(item.shape) if survivors is None else survivors.of_value(item)
+                )
                 elements = _numbered(item.shape, alive, offset + 1, dtype)
                 offset += math.prod(item.shape)
                 return elements
@@ -172,22 +206,34 @@ class MovementCheck(Check):
                 return item.shape
             return id(item) if isinstance(item, Tensor) else self._size_before(item)
 
-        return replays.recall((self.movement.function, repr(map_leaves(describe, self.movement.arguments))), lambda: self._run(None, {}))
+        return replays.recall(
+            (self.movement.function, repr(map_leaves(describe, self.movement.arguments))),
+            lambda: self._run(None, {}),
+        )
 
     def holds(self, survivors: Survivors, changed: Assignment) -> bool:
         """Replay on numbered elements, whole and cut."""
         try:
             whole = self._whole(survivors.replays)
-            expected = [_cut(tensor, survivors.of_value(value)) for tensor, value in zip(whole, self.movement.results, strict=True)]
+            expected = [
+                _cut(tensor, survivors.of_value(value))
+                for tensor, value in zip(whole, self.movement.results, strict=True)
+            ]
             found = self._run(survivors, changed)
         except (RuntimeError, ValueError, IndexError, TypeError, ZeroDivisionError):
             return False
-        return len(found) == len(expected) and all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+        return len(found) == len(expected) and all(
+            torch.equal(a, b) for a, b in zip(found, expected, strict=True)
+        )
 
     @property
     def _sizes(self) -> list[Any]:
         """The integers of the call, in order, as sources."""
-        return [item for item in leaves_of(self.movement.arguments) if isinstance(item, AxisSize | Attribute | Operation | int)]
+        return [
+            item
+            for item in leaves_of(self.movement.arguments)
+            if isinstance(item, AxisSize | Attribute | Operation | int)
+        ]
 
     def guess(self, survivors: Survivors) -> Assignment:
         """One size per axis of the result (view), or one per piece (split)."""
@@ -195,29 +241,52 @@ class MovementCheck(Check):
         if len(results) == 1 and len(sizes) == len(results[0].shape):
             wanted = [survivors.size(AxisSize(results[0], axis)) for axis in range(len(sizes))]
         else:
-            axis = next((axis for value in results for axis, alive in enumerate(survivors.of_value(value)) if alive is not None), 0)
+            axis = next(
+                (
+                    axis
+                    for value in results
+                    for axis, alive in enumerate(survivors.of_value(value))
+                    if alive is not None
+                ),
+                0,
+            )
             wanted = [survivors.size(AxisSize(value, axis)) for value in results]
-        return {size: number for size, number in zip(sizes, wanted, strict=False) if isinstance(size, Attribute)}
+        return {
+            size: number for size, number in zip(sizes, wanted, strict=False) if isinstance(size, Attribute)
+        }
 
     def mend(self) -> bool:
-        """Pieces of one tensor lose the same; a size taken from another tensor ties the result to that tensor."""
+        """Pieces of one tensor lose the same.
+
+        A size taken from another tensor ties the result to that tensor.
+        """
         book, results = self.recording.book, self.movement.results
         before = book.num_ties
         for other in results[1:]:
             if other.shape == results[0].shape:
-                _tie_layers(book, [(results[0], axis, other, axis) for axis in range(len(other.shape))], self.reason)
+                _tie_layers(
+                    book, [(results[0], axis, other, axis) for axis in range(len(other.shape))], self.reason
+                )
         sizes = self._sizes
         if len(results) == 1 and len(sizes) == len(results[0].shape):
             _tie_layers(
                 book,
-                [(results[0], axis, size.value, size.axis) for axis, size in enumerate(sizes) if isinstance(size, AxisSize)],
+                [
+                    (results[0], axis, size.value, size.axis)
+                    for axis, size in enumerate(sizes)
+                    if isinstance(size, AxisSize)
+                ],
                 self.reason,
             )
         return book.num_ties > before
 
     def wanted(self, survivors: Survivors) -> set[int]:
         """Any size that a result has after the cut."""
-        return {survivors.size(AxisSize(value, axis)) for value in self.movement.results for axis in range(len(value.shape))}
+        return {
+            survivors.size(AxisSize(value, axis))
+            for value in self.movement.results
+            for axis in range(len(value.shape))
+        }
 
 
 class DemandCheck(Check):
@@ -249,11 +318,22 @@ class ComparisonCheck(Check):
     def __init__(self, recording: Recording, comparison: tuple[Any, Any, Any, bool, str]) -> None:
         """For one entry of a ledger."""
         self.function, self.left, self.right, self.outcome, where = comparison
-        super().__init__(recording, where, [self.left, self.right], [], f"{where or 'the model'} compares its size with another")
+        super().__init__(
+            recording,
+            where,
+            [self.left, self.right],
+            [],
+            f"{where or 'the model'} compares its size with another",
+        )
 
     def holds(self, survivors: Survivors, changed: Assignment) -> bool:
         """Compare again."""
-        return self.function(self.value_of(self.left, survivors, changed), self.value_of(self.right, survivors, changed)) == self.outcome
+        return (
+            self.function(
+                self.value_of(self.left, survivors, changed), self.value_of(self.right, survivors, changed)
+            )
+            == self.outcome
+        )
 
     def wanted(self, survivors: Survivors) -> set[int]:
         """What stands on the other side."""
@@ -266,15 +346,22 @@ class PinnedCheck(Check):
     def __init__(self, recording: Recording, pinned: tuple[Any, int, str]) -> None:
         """For one entry of a ledger."""
         self.source, self.expected, where = pinned
-        super().__init__(recording, where, [self.source], [], f"{where or 'the model'} computes with its size")
+        super().__init__(
+            recording, where, [self.source], [], f"{where or 'the model'} computes with its size"
+        )
 
     def holds(self, survivors: Survivors, changed: Assignment) -> bool:
         """Compare with what it was."""
         return self.value_of(self.source, survivors, changed) == self.expected
 
 
-def _numbered(shape: tuple[int, ...], alive: Sequence[Tensor | None], first: int, dtype: torch.dtype) -> Tensor:
-    """The elements of a tensor numbered through from `first`, those that are alive; the others are never made."""
+def _numbered(
+    shape: tuple[int, ...], alive: Sequence[Tensor | None], first: int, dtype: torch.dtype
+) -> Tensor:
+    """The elements of a tensor numbered through from `first`, those that are alive.
+
+    The others are never made.
+    """
     numbers, stride = torch.full((), first, dtype=dtype), 1
     for length, here in zip(reversed(shape), reversed(alive), strict=True):
         places = torch.arange(length, dtype=dtype) if here is None else here.nonzero().flatten().to(dtype)

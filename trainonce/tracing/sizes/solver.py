@@ -1,8 +1,8 @@
 """Which remembered sizes must change when channels go, and which cuts contradict a size that can't change.
 
-Every call that only moves data is replayed on numbered elements: cutting before the call must give what cutting after
-it gives. Where it doesn't, one of the attributes that the call's sizes come from may be the one to change; if none
-helps, the channels are kept. Nothing is ever matched by value alone.
+Every call that only moves data is replayed on numbered elements: cutting before the call must give what
+cutting after it gives. Where it doesn't, one of the attributes that the call's sizes come from may be the one
+to change; if none helps, the channels are kept. Nothing is ever matched by value alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ from typing import Any
 from torch import Tensor
 
 from trainonce.structure.channels import AttributeChange
-from trainonce.tracing.sizes.checks import Assignment, Check, ComparisonCheck, DemandCheck, MovementCheck, PinnedCheck, Survivors
+from trainonce.tracing.sizes.checks import (
+    Assignment,
+    Check,
+    ComparisonCheck,
+    DemandCheck,
+    MovementCheck,
+    PinnedCheck,
+    Survivors,
+)
 from trainonce.tracing.state.expressions import Attribute, AxisSize, Operation, leaves_of
 from trainonce.tracing.state.labels import Value
 from trainonce.tracing.state.recording import Movement, Recording
@@ -37,14 +45,24 @@ def _content(movement: Movement, recording: Recording) -> tuple[Any, ...]:
 
     def content(item: Any) -> Any:
         if isinstance(item, Value):
-            return (item.shape, *((tuple(layer.ids.shape), recording.book.roots(layer.ids).numpy().tobytes()) for layer in item.layers))
+            return (
+                item.shape,
+                *(
+                    (tuple(layer.ids.shape), recording.book.roots(layer.ids).numpy().tobytes())
+                    for layer in item.layers
+                ),
+            )
         if isinstance(item, AxisSize):
             return (content(item.value), item.axis)
         if isinstance(item, Operation):
             return (item.function, *map(content, item.operands))
         return id(item) if isinstance(item, Tensor) else item
 
-    return (movement.where, movement.function, repr([content(item) for item in leaves_of(movement.arguments)]))
+    return (
+        movement.where,
+        movement.function,
+        repr([content(item) for item in leaves_of(movement.arguments)]),
+    )
 
 
 def solve(checks: list[Check], survivors: Survivors) -> tuple[Assignment, list[Check]]:
@@ -55,32 +73,48 @@ def solve(checks: list[Check], survivors: Survivors) -> tuple[Assignment, list[C
     for check in checks:
         if not check.is_touched(survivors, changed) or check.holds(survivors, changed):
             continue
-        attempt = next((attempt for attempt in _attempts(check, survivors, changed) if check.holds(survivors, attempt)), None)
+        attempt = next(
+            (attempt for attempt in _attempts(check, survivors, changed) if check.holds(survivors, attempt)),
+            None,
+        )
         if attempt is None:
             unmet.append(check)
         else:
-            forced_by.update({attribute: check for attribute in attempt if attempt[attribute] != changed.get(attribute)})
+            forced_by.update(
+                {attribute: check for attribute in attempt if attempt[attribute] != changed.get(attribute)}
+            )
             changed = attempt
     # What held before an attribute changed may not hold any more.
-    again = [check for check in checks if check not in unmet and any(attribute in changed for attribute in check.attributes)]
+    again = [
+        check
+        for check in checks
+        if check not in unmet and any(attribute in changed for attribute in check.attributes)
+    ]
     failed = unmet + [check for check in again if not check.holds(survivors, changed)]
-    # A check that loses no channels of its own fails because of an attribute: what forced that attribute is to blame.
+    # A check that loses no channels of its own fails because of an attribute: what forced that attribute is
+    # to blame.
     innocent = [check for check in failed if not check.is_cut(survivors)]
-    guilty = [forced_by[attribute] for check in innocent for attribute in check.attributes if attribute in forced_by]
+    guilty = [
+        forced_by[attribute] for check in innocent for attribute in check.attributes if attribute in forced_by
+    ]
     return changed, [check for check in failed if check not in innocent] + guilty
 
 
 def _attempts(check: Check, survivors: Survivors, changed: Assignment) -> Iterator[Assignment]:
     sizes = sorted(check.wanted(survivors))
     free = [attribute for attribute in check.attributes if attribute not in changed]
-    yield changed | {attribute: number for attribute, number in check.guess(survivors).items() if attribute in free}
+    yield changed | {
+        attribute: number for attribute, number in check.guess(survivors).items() if attribute in free
+    }
     for count in (1, 2):
         for chosen in itertools.combinations(free[:6], count):
             for numbers in itertools.product(sizes, repeat=count):
                 yield changed | dict(zip(chosen, numbers, strict=True))
 
 
-def attribute_changes(changed: Mapping[Attribute, int], originals: Mapping[Attribute, int]) -> tuple[AttributeChange, ...]:
+def attribute_changes(
+    changed: Mapping[Attribute, int], originals: Mapping[Attribute, int]
+) -> tuple[AttributeChange, ...]:
     """As plain data for a plan."""
     return tuple(
         AttributeChange(attribute.module, attribute.name, attribute.index, originals[attribute], number)

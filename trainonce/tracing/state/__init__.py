@@ -1,1 +1,4 @@
-"""The state of a traced run: labels on tensors, integers that remember where they come from, and what was seen."""
+"""The state of a traced run.
+
+Labels on tensors, integers that remember where they come from, and what was seen.
+"""

@@ -1,7 +1,7 @@
 """Integers that remember where they come from, so that a size in a reshape can be traced to its source.
 
-While a model is recorded, its integer attributes and the shapes of its tensors are `TracedInt`s: they are ordinary
-integers to everybody, and carry an expression over attributes and shapes.
+While a model is recorded, its integer attributes and the shapes of its tensors are `TracedInt`s: they are
+ordinary integers to everybody, and carry an expression over attributes and shapes.
 """
 
 from __future__ import annotations
@@ -126,7 +126,11 @@ def _arithmetic(function: Callable[..., Any], *, reflected: bool) -> Callable[[T
             return NotImplemented
         left, right = (other, self) if reflected else (self, other)
         value = function(int.__int__(left), int.__int__(right))
-        return TracedInt(value, Operation(function, (source_of(left), source_of(right))), self.ledger) if self.ledger.is_open else value
+        return (
+            TracedInt(value, Operation(function, (source_of(left), source_of(right))), self.ledger)
+            if self.ledger.is_open
+            else value
+        )
 
     return method
 
@@ -137,7 +141,9 @@ def _comparison(function: Callable[[Any, Any], bool]) -> Callable[[TracedInt, An
             return function(self._pin(), other) if isinstance(other, float) else NotImplemented
         outcome = function(int.__int__(self), int.__int__(other))
         if self.ledger.is_open:
-            self.ledger.comparisons.append((function, self.source, source_of(other), outcome, self.ledger.where()))
+            self.ledger.comparisons.append(
+                (function, self.source, source_of(other), outcome, self.ledger.where())
+            )
         return outcome
 
     return method
@@ -156,14 +162,22 @@ for _name in ("add", "sub", "mul", "floordiv", "mod"):
     setattr(TracedInt, f"__{_name}__", _arithmetic(getattr(operator, _name), reflected=False))
     setattr(TracedInt, f"__r{_name}__", _arithmetic(getattr(operator, _name), reflected=True))
 for _name in ("and", "or", "xor", "lshift", "rshift"):
-    setattr(TracedInt, f"__{_name}__", _leaving(getattr(operator, f"{_name}_" if _name in ("and", "or") else _name)))
+    setattr(
+        TracedInt,
+        f"__{_name}__",
+        _leaving(getattr(operator, f"{_name}_" if _name in ("and", "or") else _name)),
+    )
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(TracedInt, f"__{_name}__", _comparison(getattr(operator, _name)))
 
 
 def _negated(self: TracedInt) -> int:
     value = -int.__int__(self)
-    return TracedInt(value, Operation(operator.neg, (self.source,)), self.ledger) if self.ledger.is_open else value
+    return (
+        TracedInt(value, Operation(operator.neg, (self.source,)), self.ledger)
+        if self.ledger.is_open
+        else value
+    )
 
 
 TracedInt.__neg__ = _negated  # type: ignore[method-assign]
@@ -175,7 +189,10 @@ def source_of(number: Any) -> Any:
 
 
 def evaluate(
-    source: Any, attributes: Mapping[Attribute, int], axis_size: Callable[[AxisSize], int], original: Mapping[Attribute, int]
+    source: Any,
+    attributes: Mapping[Attribute, int],
+    axis_size: Callable[[AxisSize], int],
+    original: Mapping[Attribute, int],
 ) -> Any:
     """The value of an expression with some attributes changed and the axes at their new sizes."""
     if isinstance(source, Attribute):
@@ -183,7 +200,9 @@ def evaluate(
     if isinstance(source, AxisSize):
         return axis_size(source)
     if isinstance(source, Operation):
-        return source.function(*(evaluate(operand, attributes, axis_size, original) for operand in source.operands))
+        return source.function(
+            *(evaluate(operand, attributes, axis_size, original) for operand in source.operands)
+        )
     return source
 
 

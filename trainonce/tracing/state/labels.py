@@ -78,7 +78,9 @@ class LabelBook:
         if self.num_labels > self._parent.numel():
             room = max(self.num_labels, 2 * self._parent.numel())
             self._parent = torch.cat([self._parent, torch.arange(self._parent.numel(), room)])
-            self._reason_of = torch.cat([self._reason_of, torch.zeros(room - self._reason_of.numel(), dtype=torch.long)])
+            self._reason_of = torch.cat(
+                [self._reason_of, torch.zeros(room - self._reason_of.numel(), dtype=torch.long)]
+            )
         return torch.arange(start, self.num_labels)
 
     def roots(self, ids: Tensor) -> Tensor:
@@ -114,13 +116,18 @@ class LabelBook:
         while left.numel():
             self.num_ties += 1
             # Where a root is written more than once the smallest wins; the loop ties the rest.
-            self._parent.scatter_reduce_(0, torch.maximum(left, right), torch.minimum(left, right), reduce="amin")
+            self._parent.scatter_reduce_(
+                0, torch.maximum(left, right), torch.minimum(left, right), reduce="amin"
+            )
             left, right = self._find(left), self._find(right)
             differ = left != right
             left, right = left[differ], right[differ]
 
     def tie_along(self, layer: Layer, axes: Iterable[int], reason: str) -> Layer | None:
-        """Tie all labels along `axes`; what remains varies along the others, or nothing (then the labels are kept)."""
+        """Tie all labels along `axes`.
+
+        What remains varies along the others, or nothing (then the labels are kept).
+        """
         ids = layer.ids
         for axis in axes:
             if ids.shape[axis] == 1:
@@ -184,7 +191,9 @@ def reshape_ids(ids: Tensor, old_shape: Sequence[int], new_shape: Sequence[int])
     return ids.expand(expanded).reshape(target)
 
 
-def _matching_stretches(old_shape: Sequence[int], new_shape: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+def _matching_stretches(
+    old_shape: Sequence[int], new_shape: Sequence[int]
+) -> list[tuple[list[int], list[int]]]:
     stretches = []
     old = new = 0
     while old < len(old_shape) or new < len(new_shape):

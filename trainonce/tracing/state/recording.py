@@ -1,4 +1,7 @@
-"""What recorded runs of a model have shown, as data: labels of weights, products, movements, demands on sizes."""
+"""What recorded runs of a model have shown, as data.
+
+Labels of weights, products, movements, demands on sizes.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,10 @@ class Recording:
     """The labels of every parameter and buffer that was used."""
 
     answers: dict[Hashable, tuple[list[tuple[Layer, ...]], list[Value]]] = field(default_factory=dict)
-    """The labels that an operator gave to its results, by all that its rule looks at; with what must stay alive for that."""
+    """The labels that an operator gave to its results, by all that its rule looks at.
+
+    With what must stay alive for that.
+    """
 
     ledgers: list[Ledger] = field(default_factory=list)
     originals: dict[Attribute, int] = field(default_factory=dict)

@@ -1,4 +1,7 @@
-"""The state of one recorded run: which tensor carries which labels, and what must be written down about it."""
+"""The state of one recorded run.
+
+Which tensor carries which labels, and what must be written down about it.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,10 @@ class Tracer:
         self.weights.setdefault(id(tensor), (name, tensor))
 
     def note_branch(self, tensor: Tensor) -> None:
-        """Python is told a value that depends on the input: other paths may exist, and read what is alive now."""
+        """Python is told a value that depends on the input.
+
+        Other paths may exist, and read what is alive now.
+        """
         value = self.value(tensor)
         if value is not None and not value.is_weight:
             alive = [layer for other in self.values.values() if not other.is_weight for layer in other.layers]
@@ -65,7 +71,10 @@ class Tracer:
             self.branching.add(self.where())
 
     def refuse(self, what: str) -> NoReturn:
-        """End a run that asks for what it did not compute; a model that swallows the exception is found out at the end."""
+        """End a run that asks for what it did not compute.
+
+        A model that swallows the exception is found out at the end.
+        """
         self.needs_values = True
         raise ValueNeededError(f"{what} needs values that were not computed")
 
@@ -77,7 +86,9 @@ class Tracer:
 
     def note_use(self, tensors: list[Tensor]) -> None:
         """Remember which weights an operator has read."""
-        self.recording.used |= {self.weights[id(tensor)][0] for tensor in tensors if id(tensor) in self.weights}
+        self.recording.used |= {
+            self.weights[id(tensor)][0] for tensor in tensors if id(tensor) in self.weights
+        }
 
     def value(self, tensor: Tensor) -> Value | None:
         """What is known of a tensor; None for constants."""
@@ -93,7 +104,11 @@ class Tracer:
         known = self.recording.weights.get(name)
         if known is None or known.shape != tuple(tensor.shape):
             known = self.recording.weights[name] = self._fresh_labels(name, tensor)
-        self.buffers |= {slot for layer in known.layers for slot in layer.origins} if not isinstance(tensor, nn.Parameter) else set()
+        self.buffers |= (
+            {slot for layer in known.layers for slot in layer.origins}
+            if not isinstance(tensor, nn.Parameter)
+            else set()
+        )
         return known
 
     def _fresh_labels(self, name: str, tensor: Tensor) -> Value:
@@ -111,7 +126,9 @@ class Tracer:
             layers.append(Layer(-ids if is_buffer else ids, frozenset({slot})))
         return Value(tuple(tensor.shape), tuple(layers), is_weight=True)
 
-    def note_product(self, coefficient: int, sizes: dict[str, int], layers: tuple[tuple[Layer, str], ...]) -> None:
+    def note_product(
+        self, coefficient: int, sizes: dict[str, int], layers: tuple[tuple[Layer, str], ...]
+    ) -> None:
         """Write down what a contraction costs."""
         if self.counts_cost and not self.skip_cost:
             self.recording.products.append(Product(self.where(), coefficient, sizes, layers))
@@ -143,7 +160,10 @@ class Tracer:
         """If the labels are the same as before, tell the other views which of them are no longer silent."""
         if len(old.layers) != len(new.layers):
             return False
-        pairs = [(self.book.roots(a.ids), self.book.roots(b.ids)) for a, b in zip(old.layers, new.layers, strict=True)]
+        pairs = [
+            (self.book.roots(a.ids), self.book.roots(b.ids))
+            for a, b in zip(old.layers, new.layers, strict=True)
+        ]
         if not all(torch.equal(a.abs(), b.abs()) for a, b in pairs):
             return False
         loud = torch.unique(torch.cat([-b[(b < 0) & (a > 0)].flatten() for a, b in pairs]))
@@ -151,18 +171,29 @@ class Tracer:
             known = self.values.get(other)
             if known is not None:
                 layers = [
-                    layer.with_ids(torch.where(torch.isin(self.book.roots(layer.ids).abs(), loud), -layer.ids.abs(), layer.ids))
+                    layer.with_ids(
+                        torch.where(
+                            torch.isin(self.book.roots(layer.ids).abs(), loud), -layer.ids.abs(), layer.ids
+                        )
+                    )
                     for layer in known.layers
                 ]
                 self.values[other] = Value(known.shape, tuple(layers), known.is_weight)
         return True
 
     def overwrite(self, tensor: Tensor, value: Value, operator_name: str) -> None:
-        """Attach new labels to a tensor changed in place; what else looks at its memory must not be misled."""
+        """Attach new labels to a tensor changed in place.
+
+        What else looks at its memory must not be misled.
+        """
         old = self.values.get(tensor)
         labelled = value.layers or (old is not None and old.layers)
         family = self.aliases[tensor.untyped_storage()._cdata] if labelled else ()
-        others = [other for ref in family if (other := ref()) is not None and other is not tensor and _overlap(tensor, other)]
+        others = [
+            other
+            for ref in family
+            if (other := ref()) is not None and other is not tensor and _overlap(tensor, other)
+        ]
         if others and labelled and old is not None and self._only_less_silent(old, value, others):
             pass
         elif others and labelled:

@@ -1,4 +1,6 @@
-"""What a DataLoader says beside its data set: takes its sampler, gives the samples it would visit, or refuses.
+"""What a DataLoader says beside its data set.
+
+Takes its sampler, gives the samples it would visit, or refuses.
 
 `fit` draws the order itself, from the seed and the epoch alone, so that a run can go on at the exact sample.
 What a sampler chooses (a subset, weights, a number of draws) is honored; one of another kind is refused.
@@ -11,7 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data import (
+    DataLoader,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 from torch.utils.data.distributed import DistributedSampler
 
 from trainonce.errors import SettingError
@@ -32,13 +41,20 @@ class Visit:
 def read_loader(loader: DataLoader[Any], what: str) -> Visit:
     """What a loader visits; SettingError, in the words of `what` data, if that can't be done exactly."""
     if loader.batch_size is None:
-        reason = "no batches (batch_size=None)" if loader.batch_sampler is None else "a batch_sampler of its own"
-        raise SettingError(f"the {what} DataLoader has {reason}, which fit can't repeat. {WAY_OUT}, with Settings(batch_size=...).")
+        reason = (
+            "no batches (batch_size=None)" if loader.batch_sampler is None else "a batch_sampler of its own"
+        )
+        raise SettingError(
+            f"the {what} DataLoader has {reason}, which fit can't repeat. {WAY_OUT}, with "
+            "Settings(batch_size=...)."
+        )
     sampler: Any = loader.sampler
     if type(sampler) is SubsetRandomSampler:
         sampler = [int(number) for number in sampler.indices]
     if _is_list(sampler):
-        return _whole(loader, Subset(loader.dataset, _numbers(sampler, len(loader.dataset), what)), what, is_mixed=True)  # type: ignore[arg-type]
+        return _whole(
+            loader, Subset(loader.dataset, _numbers(sampler, len(loader.dataset), what)), what, is_mixed=True
+        )  # type: ignore[arg-type]
     if type(sampler) is SequentialSampler:
         return _whole(loader, loader.dataset, what, is_mixed=False)
     if type(sampler) is RandomSampler:
@@ -60,11 +76,13 @@ def _randomly(loader: DataLoader[Any], sampler: RandomSampler, what: str) -> Vis
         return _whole(loader, loader.dataset, what, is_mixed=True)
     if what != "training":
         raise SettingError(
-            f"the {what} DataLoader draws {sampler.num_samples} of {num_samples} samples at random: scores would differ. {WAY_OUT}."
+            f"the {what} DataLoader draws {sampler.num_samples} of {num_samples} samples at random: scores "
+            f"would differ. {WAY_OUT}."
         )
     if not sampler.replacement and sampler.num_samples > num_samples:
         raise SettingError(
-            f"the {what} DataLoader visits {num_samples} samples {sampler.num_samples} times an epoch. Give more epochs instead."
+            f"the {what} DataLoader visits {num_samples} samples {sampler.num_samples} times an epoch. Give "
+            "more epochs instead."
         )
     weights = torch.ones(num_samples, dtype=torch.double)
     return _drawn(loader, Drawing(weights, int(sampler.num_samples), bool(sampler.replacement)))
@@ -75,7 +93,10 @@ def _whole(loader: DataLoader[Any], dataset: Any, what: str, *, is_mixed: bool) 
     assert loader.batch_size is not None
     if loader.drop_last and what != "training" and (rest := len(dataset) % loader.batch_size):
         if is_mixed:
-            raise SettingError(f"the {what} DataLoader drops {rest} samples, other ones each time (drop_last). Leave drop_last out there.")
+            raise SettingError(
+                f"the {what} DataLoader drops {rest} samples, other ones each time (drop_last). Leave "
+                "drop_last out there."
+            )
         dataset = Subset(dataset, range(len(dataset) - rest))
     return Visit(dataset, None, loader.batch_size)
 
@@ -84,15 +105,20 @@ def _drawn(loader: DataLoader[Any], drawing: Drawing) -> Visit:
     assert loader.batch_size is not None
     num_possible = int((drawing.weights > 0).sum())
     if not drawing.weights.isfinite().all() or bool((drawing.weights < 0).any()):
-        raise SettingError("the training DataLoader's sampler has weights that are negative or not finite. Give numbers from 0 on.")
+        raise SettingError(
+            "the training DataLoader's sampler has weights that are negative or not finite. Give numbers "
+            "from 0 on."
+        )
     if len(drawing.weights) != len(loader.dataset) or num_possible < 2:  # type: ignore[arg-type]
         raise SettingError(
-            f"the training DataLoader's sampler has {len(drawing.weights)} weights, {num_possible} of them above 0, "
+            f"the training DataLoader's sampler has {len(drawing.weights)} weights, {num_possible} of them "
+            "above 0, "
             f"for {len(loader.dataset)} samples. Give one weight per sample."  # type: ignore[arg-type]
         )
     if not drawing.replacement and drawing.num_draws > num_possible:
         raise SettingError(
-            f"the training DataLoader's sampler draws {drawing.num_draws} samples of {num_possible} without replacement. "
+            f"the training DataLoader's sampler draws {drawing.num_draws} samples of {num_possible} without "
+            "replacement. "
             f"Give a smaller num_samples, or replacement=True."
         )
     return Visit(loader.dataset, drawing, loader.batch_size)
@@ -105,5 +131,8 @@ def _is_list(sampler: Any) -> bool:
 def _numbers(numbers: Sequence[int], num_samples: int, what: str) -> list[int]:
     for number in numbers:
         if not 0 <= number < num_samples:
-            raise SettingError(f"the {what} DataLoader's sampler names sample {number}, and there are {num_samples}. Count from 0.")
+            raise SettingError(
+                f"the {what} DataLoader's sampler names sample {number}, and there are {num_samples}. Count "
+                "from 0."
+            )
     return list(numbers)

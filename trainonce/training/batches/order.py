@@ -37,7 +37,10 @@ class Drawing:
 
 @dataclass(slots=True)
 class Order:
-    """Every epoch a new permutation of the samples, in batches; a rest smaller than a batch waits for another epoch."""
+    """Every epoch a new permutation of the samples, in batches.
+
+    A rest smaller than a batch waits for another epoch.
+    """
 
     samples: Tensor
     """The numbers to draw from."""
@@ -65,7 +68,11 @@ class Order:
         epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             generator = torch.Generator().manual_seed(mix(self.seed, _ORDER, epoch))
-            places = torch.randperm(len(self.samples), generator=generator) if self.drawing is None else self.drawing.draw(generator)
+            places = (
+                torch.randperm(len(self.samples), generator=generator)
+                if self.drawing is None
+                else self.drawing.draw(generator)
+            )
             self._shuffled = self.samples[places]
             self._epoch = epoch
         return self._shuffled[position * self.batch_size : (position + 1) * self.batch_size]
@@ -75,7 +82,9 @@ class Order:
         return mix(self.seed, _LOOK, step // self.steps_per_epoch)
 
 
-def draw_controller_samples(num_samples: int, share: float, seed: int, drawing: Drawing | None = None) -> Tensor:
+def draw_controller_samples(
+    num_samples: int, share: float, seed: int, drawing: Drawing | None = None
+) -> Tensor:
     """A share of the samples that may be drawn, at least two, rising: what the masks are searched on."""
     if drawing is not None:
         drawn = drawing.weights.nonzero().flatten()

@@ -1,4 +1,7 @@
-"""What can be trained on: takes tensors, data sets or loaders of torch, gives numbered samples that come in batches."""
+"""What can be trained on.
+
+Takes tensors, data sets or loaders of torch, gives numbered samples that come in batches.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,14 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate, get_worker_info
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    TensorDataset,
+    default_collate,
+    get_worker_info,
+)
 
 from trainonce.data.sample_rng import seed_everything
 from trainonce.data.workers import read_batches
@@ -52,7 +62,10 @@ class TensorSamples:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DatasetSamples:
-    """A map-style data set of torch, read by `num_workers` processes; its own transforms run seeded by batch."""
+    """A map-style data set of torch, read by `num_workers` processes.
+
+    Its own transforms run seeded by batch.
+    """
 
     dataset: Dataset[Any]
     collate: Callable[[list[Any]], Any]
@@ -103,11 +116,16 @@ class Source:
 
 
 def as_source(data: Any, what: str) -> Source:
-    """Samples from a pair of tensors, a data set, a loader or what is samples already; `what` names it in an error."""
+    """Samples from a pair of tensors, a data set, a loader or what is samples already.
+
+    `what` names it in an error.
+    """
     if isinstance(data, DataLoader):
         _check_length(data.dataset, what)
         visit = read_loader(data, what)
-        samples = _from_dataset(visit.dataset, data.collate_fn, data.num_workers, what, start_worker=data.worker_init_fn)
+        samples = _from_dataset(
+            visit.dataset, data.collate_fn, data.num_workers, what, start_worker=data.worker_init_fn
+        )
         return Source(samples, visit.drawing, visit.batch_size)
     if isinstance(data, Dataset):
         return Source(_from_dataset(data, default_collate, 0, what))
@@ -115,7 +133,10 @@ def as_source(data: Any, what: str) -> Source:
         return Source(data)
     if isinstance(data, tuple | list) and len(data) == 2 and all(_tensors_in(part) for part in data):
         return Source(_from_tensors(data[0], data[1], what))
-    raise SettingError(f"the {what} data is a {type(data).__name__}. Give a pair of tensors, a torch Dataset or a DataLoader.")
+    raise SettingError(
+        f"the {what} data is a {type(data).__name__}. Give a pair of tensors, a torch Dataset or a "
+        "DataLoader."
+    )
 
 
 def as_samples(data: Any, what: str) -> Samples:
@@ -129,10 +150,14 @@ def split_data(data: Any) -> tuple[Source, Source]:
         return as_source(data.train, "training"), as_source(data.validation, "validation")
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise SettingError(
-            f"data must be a pair (training, validation), got {type(data).__name__}. Each is a Dataset, a DataLoader or two tensors."
+            f"data must be a pair (training, validation), got {type(data).__name__}. Each is a Dataset, a "
+            "DataLoader or two tensors."
         )
     if all(isinstance(part, Tensor) for part in data):
-        raise SettingError("data is two tensors. Give two pairs: ((inputs, targets), (validation inputs, validation targets)).")
+        raise SettingError(
+            "data is two tensors. Give two pairs: ((inputs, targets), (validation inputs, validation "
+            "targets))."
+        )
     return as_source(data[0], "training"), as_source(data[1], "validation")
 
 
@@ -142,7 +167,8 @@ def first_batch(samples: Samples, count: int, what: str) -> tuple[Any, Any]:
     if not isinstance(batch, tuple | list) or len(batch) != 2:
         found = f"{len(batch)} parts" if isinstance(batch, tuple | list) else f"a {type(batch).__name__}"
         raise SettingError(
-            f"a batch of the {what} data is {found}. Give pairs (inputs, targets); several inputs go into a tuple or a dict."
+            f"a batch of the {what} data is {found}. Give pairs (inputs, targets); several inputs go into a "
+            "tuple or a dict."
         )
     return batch[0], batch[1]
 
@@ -160,9 +186,14 @@ def count_samples(inputs: Any, targets: Any) -> int | None:
 
 
 def _from_tensors(inputs: Any, targets: Any, what: str) -> Samples:
-    lengths = [[len(tensor) if tensor.dim() else 1 for tensor in _tensors_in(part)] for part in (inputs, targets)]
+    lengths = [
+        [len(tensor) if tensor.dim() else 1 for tensor in _tensors_in(part)] for part in (inputs, targets)
+    ]
     if len({*lengths[0], *lengths[1]}) > 1:
-        raise SettingError(f"the {what} data has {lengths[0][0]} inputs and {lengths[1][0]} targets. Give one target for each input.")
+        raise SettingError(
+            f"the {what} data has {lengths[0][0]} inputs and {lengths[1][0]} targets. Give one target for "
+            "each input."
+        )
     return _not_empty(TensorSamples(inputs, targets), what)
 
 
@@ -175,7 +206,8 @@ def _tensors_in(part: Any) -> list[Tensor]:
 def _check_length(dataset: Any, what: str) -> None:
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise SettingError(
-            f"the {what} data has no length, so no run could go on at the right sample. Give a Dataset with __len__ and __getitem__."
+            f"the {what} data has no length, so no run could go on at the right sample. Give a Dataset with "
+            "__len__ and __getitem__."
         )
 
 

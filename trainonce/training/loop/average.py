@@ -1,4 +1,7 @@
-"""An exponential average of the weights: takes the model after each step, holds a second model of the same shape."""
+"""An exponential average of the weights.
+
+Takes the model after each step, holds a second model of the same shape.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ class Average:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         with torch.no_grad():
-            # With gradients, the copy of a scripted module has parameters that are no leaves, whose flag is fixed.
+            # With gradients, the copy of a scripted module has parameters that are no leaves, whose flag is
+            # fixed.
             self.model = copy.deepcopy(model).eval().requires_grad_(False)
         follows_by_itself(self.model)
         self._decay = decay
@@ -27,7 +31,9 @@ class Average:
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """Move towards the model:  average <- d * average + (1 - d) * model,  with  d = min(decay, (1 + n) / (10 + n)).
+        """Move towards the model.
+
+        Average <- d * average + (1 - d) * model, with d = min(decay, (1 + n) / (10 + n)).
 
         A short memory at first: the first weights are noise. Whole numbers and running statistics are copied.
         """
@@ -43,7 +49,10 @@ class Average:
             mine.requires_grad_(theirs.requires_grad)
 
     def cut(self, plan: Plan) -> None:
-        """Take out what was taken out of the model. What the average still held of it is lost: the model has it at zero."""
+        """Take out what was taken out of the model.
+
+        What the average still held of it is lost: the model has it at zero.
+        """
         apply_plan(self.model, plan)
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Buffers from one model to another of the same class: takes both, leaves the second with what the first has, of whatever shape."""
+"""Buffers from one model to another of the same class.
+
+Takes both, leaves the second with what the first has, of whatever shape.
+"""
 
 from __future__ import annotations
 
@@ -21,4 +24,8 @@ def copy_buffers(source: nn.Module, target: nn.Module, *, without: Collection[st
             if own is not None and buffer is not None and own.shape == buffer.shape:
                 own.copy_(buffer)
             elif own is not buffer:
-                mine._buffers[name] = None if buffer is None else buffer.to(buffer.device if own is None else own.device, copy=True)
+                mine._buffers[name] = (
+                    None
+                    if buffer is None
+                    else buffer.to(buffer.device if own is None else own.device, copy=True)
+                )

@@ -49,7 +49,8 @@ def logits_of(output: Any) -> Tensor:
     found = find_logits(output)
     if found is None:
         raise SettingError(
-            f"the model returns a {type(output).__name__}, in which no scores of classes are found. Pass loss= that reads it."
+            f"the model returns a {type(output).__name__}, in which no scores of classes are found. Pass "
+            "loss= that reads it."
         )
     return found
 
@@ -61,17 +62,28 @@ def find_logits(output: Any) -> Tensor | None:
     named = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
     if isinstance(named, Tensor):
         return named
-    return output[0] if isinstance(output, tuple | list) and output and isinstance(output[0], Tensor) else None
+    return (
+        output[0] if isinstance(output, tuple | list) and output and isinstance(output[0], Tensor) else None
+    )
 
 
 def class_axis(scores: Tensor | None, targets: Any) -> int | None:
     """The axis along which classes lie, if `targets` are class numbers of samples, pixels or tokens."""
     if scores is None or not isinstance(targets, Tensor) or targets.dim() != scores.dim() - 1:
         return None
-    if not scores.is_floating_point() or targets.is_floating_point() or targets.is_complex() or targets.dtype is torch.bool:
+    if (
+        not scores.is_floating_point()
+        or targets.is_floating_point()
+        or targets.is_complex()
+        or targets.dtype is torch.bool
+    ):
         return None
     for axis in (1, scores.dim() - 1):
-        if axis < scores.dim() and scores.shape[axis] > 1 and scores.shape[:axis] + scores.shape[axis + 1 :] == targets.shape:
+        if (
+            axis < scores.dim()
+            and scores.shape[axis] > 1
+            and scores.shape[:axis] + scores.shape[axis + 1 :] == targets.shape
+        ):
             return axis
     return None
 
@@ -88,14 +100,19 @@ def evaluate(
     processes: Processes,
     layout: torch.memory_format = torch.contiguous_format,
 ) -> Scores:
-    """Scores of the model in eval mode; its mode is put back. Each process looks at its part, all get the same answer."""
+    """Scores of the model in eval mode; its mode is put back.
+
+    Each process looks at its part, all get the same answer.
+    """
     was_training = model.training
     model.eval()
     numbers = torch.arange(len(samples)).tensor_split(processes.world_size)[processes.rank]
     totals = [0.0, 0.0, 0.0, 0.0]
     counts_classes, counts_five = True, True
     try:
-        for inputs, targets in samples.batches((piece, 0) for piece in numbers.split(batch_size) if len(piece)):
+        for inputs, targets in samples.batches(
+            (piece, 0) for piece in numbers.split(batch_size) if len(piece)
+        ):
             inputs, targets = moved(inputs, device, layout), moved(targets, device)
             with precision.autocast():
                 output = call(model, inputs)

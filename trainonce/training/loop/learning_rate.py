@@ -1,4 +1,7 @@
-"""The learning rate of a step: takes settings and a step, gives a number, and sets it in every parameter group."""
+"""The learning rate of a step.
+
+Takes settings and a step, gives a number, and sets it in every parameter group.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from trainonce.training.settings import Settings
 def learning_rate(settings: Settings, step: int, steps_per_epoch: int) -> float:
     """The learning rate of a step, counted from 0.
 
-    While warming up  lr * (step + 1) / (warm-up steps + 1),  then, with t from 0 to 1 over the rest of the run,
+    While warming up  lr * (step + 1) / (warm-up steps + 1),  then, with t from 0 to 1 over the rest of the
+    run,
 
         cosine    min_lr + (lr - min_lr) * (1 + cos(pi * t)) / 2
         step      lr * decay_rate ^ (how many of decay_epochs are over)
@@ -39,7 +43,10 @@ class Rates:
         self._optimizer = optimizer
         self.own = [float(group["lr"]) for group in optimizer.param_groups]
         if not max(self.own) > 0:
-            raise SettingError(f"the optimizer's learning rates are {shown(self.own)}: nothing would be learned. Give a rate above 0.")
+            raise SettingError(
+                f"the optimizer's learning rates are {shown(self.own)}: nothing would be learned. Give a "
+                "rate above 0."
+            )
 
     @property
     def highest(self) -> float:

@@ -19,7 +19,10 @@ class Mixing:
     num_classes: int
 
     def __call__(self, images_NCHW: Tensor, labels_N: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-        """Mixed images, and for each the share of its classes:  lambda * one + (1 - lambda) * other,  lambda ~ Beta(alpha, alpha)."""
+        """Mixed images, and for each the share of its classes.
+
+        Lambda * one + (1 - lambda) * other, lambda ~ Beta(alpha, alpha).
+        """
         rng = random.Random(seed)
         shares_NK = F.one_hot(labels_N, self.num_classes).to(images_NCHW.dtype)
         if not self.mixup and not self.cutmix:
@@ -41,5 +44,7 @@ def _paste(images_NCHW: Tensor, share: float, rng: random.Random) -> tuple[Tenso
     rows, columns = round(side * height), round(side * width)
     top, left = rng.randint(0, height - rows), rng.randint(0, width - columns)
     mixed = images_NCHW.clone()
-    mixed[:, :, top : top + rows, left : left + columns] = images_NCHW.flip(0)[:, :, top : top + rows, left : left + columns]
+    mixed[:, :, top : top + rows, left : left + columns] = images_NCHW.flip(0)[
+        :, :, top : top + rows, left : left + columns
+    ]
     return mixed, 1 - rows * columns / (height * width)

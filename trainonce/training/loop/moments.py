@@ -47,7 +47,9 @@ def record_of(trainer: Trainer, scores: Scores) -> dict[str, Any]:
     if pruner is not None:
         masks = pruner.masks
         found["keep_flops"] = float(cost.macs(pruner.partition, masks)) / pruner.partition.macs
-        found["keep_params"] = float(cost.parameters(pruner.partition, masks)) / pruner.partition.num_parameters
+        found["keep_params"] = (
+            float(cost.parameters(pruner.partition, masks)) / pruner.partition.num_parameters
+        )
         found["controller_loss"] = pruner.controller_loss
         found["alive"] = {name: list(counts) for name, counts in pruner.alive.items()}
     return found

@@ -1,4 +1,7 @@
-"""The number format of a run: takes settings and a device, gives the autocast region and the gradient scaler."""
+"""The number format of a run.
+
+Takes settings and a device, gives the autocast region and the gradient scaler.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ class Precision:
         return nullcontext() if self.dtype is None else torch.autocast(self.device_type, dtype=self.dtype)
 
     def scaler(self) -> torch.amp.GradScaler:
-        """Scales the loss where small gradients would vanish, which only float16 needs; does nothing otherwise."""
+        """Scales the loss where small gradients would vanish, which only float16 needs.
+
+        Does nothing otherwise.
+        """
         return torch.amp.GradScaler(self.device_type, enabled=self.dtype is torch.float16)
 
 

@@ -1,4 +1,7 @@
-"""Several processes that train together: takes torchrun's environment, gives rank, size and the few words they exchange."""
+"""Several processes that train together.
+
+Takes torchrun's environment, gives rank, size and the few words they exchange.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,10 @@ class Processes:
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[Processes]:
-    """The processes that torchrun started, joined for as long as this lasts; this one alone if there was no torchrun."""
+    """The processes that torchrun started, joined for as long as this lasts.
+
+    This one alone if there was no torchrun.
+    """
     if dist.is_available() and dist.is_initialized():
         yield Processes(dist.get_rank(), dist.get_world_size())
         _take_back()
@@ -92,13 +98,15 @@ def joined(device: torch.device) -> Iterator[Processes]:
 
 def _join(backend: str) -> None:
     store, rank, world_size = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
-    # torchrun keeps its store when it starts the processes again: without a room of their own they would call at the
+    # torchrun keeps its store when it starts the processes again: without a room of their own they would call
+    # at the
     # addresses of the dead.
     room = dist.PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)  # type: ignore[attr-defined]
     dist.init_process_group(backend, store=room, rank=rank, world_size=world_size)
 
 
-# What the backend's threads were given, weakly. DistributedDataParallel keeps those threads alive for ever, and a thread that lets
+# What the backend's threads were given, weakly. DistributedDataParallel keeps those threads alive for ever,
+# and a thread that lets
 # go of its tensor while Python ends takes the whole process down with it (SIGABRT, after the work is done).
 _LENT: list[weakref.ref[Tensor]] = []
 _LONGEST_LOAN_SECONDS = 10.0
@@ -119,7 +127,10 @@ def _take_back() -> None:
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of that name, `auto` being the best there is; each process of torchrun gets a GPU of its own."""
+    """The device of that name, `auto` being the best there is.
+
+    Each process of torchrun gets a GPU of its own.
+    """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
@@ -130,11 +141,15 @@ def choose_device(name: str) -> torch.device:
         raise SettingError(f"device must be auto, cpu, cuda, cuda:NUMBER or mps, got {name!r}.")
     if device.type == "cuda":
         if not torch.cuda.is_available():
-            raise SettingError("device is cuda, and torch sees no GPU here. Take cpu, or install a torch that knows the GPU.")
+            raise SettingError(
+                "device is cuda, and torch sees no GPU here. Take cpu, or install a torch that knows the GPU."
+            )
         if device.index is None:
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         if device.index >= torch.cuda.device_count():
-            raise SettingError(f"device is {device}, and there are {torch.cuda.device_count()} GPUs here. Count from 0.")
+            raise SettingError(
+                f"device is {device}, and there are {torch.cuda.device_count()} GPUs here. Count from 0."
+            )
         torch.cuda.set_device(device)
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise SettingError("device is mps, and torch sees none here. Take cpu.")

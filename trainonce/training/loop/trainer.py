@@ -1,4 +1,7 @@
-"""One step after the other: takes batches, holds model, optimizer, pruner and average, and knows how to go on from a saved state."""
+"""One step after the other.
+
+Takes batches, holds model, optimizer, pruner and average, and knows how to go on from a saved state.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ class StepNews:
     """What one step brought."""
 
     loss: float
-    """The mean over the part of the batch that this process saw; not finite if the step was skipped for it."""
+    """The mean over the part of the batch that this process saw.
+
+    Not finite if the step was skipped for it.
+    """
 
     was_skipped: bool
     was_cut: bool
@@ -44,7 +50,10 @@ class StepNews:
 
 
 class Trainer:
-    """A model in training. Everything random depends on the seed and the step alone, so nothing but the step is needed to go on."""
+    """A model in training.
+
+    Everything random depends on the seed and the step alone, so nothing but the step is needed to go on.
+    """
 
     def __init__(
         self,
@@ -67,12 +76,16 @@ class Trainer:
         self.loss = loss
         self.policy = find_policy(settings.policy) if policy is None else policy
         epoch_size = len(train) if drawing is None else drawing.num_draws
-        self.order = Order(torch.arange(len(train)), min(settings.samples_per_step, epoch_size), settings.seed, drawing)
+        self.order = Order(
+            torch.arange(len(train)), min(settings.samples_per_step, epoch_size), settings.seed, drawing
+        )
         self.step = 0
         self.num_skipped = 0
         self.num_bad_in_row = 0
         self.average = Average(model, settings.model_ema_decay) if settings.model_ema else None
-        self.controller_samples = draw_controller_samples(len(train), settings.controller_share, settings.seed, drawing)
+        self.controller_samples = draw_controller_samples(
+            len(train), settings.controller_share, settings.seed, drawing
+        )
         self._train = train
         self._where = surroundings
         self._mixing = mixing
@@ -86,7 +99,10 @@ class Trainer:
         )
         smallest = surroundings.processes.world_size * settings.accumulate
         if self.order.batch_size < smallest:
-            raise SettingError(f"batch_size must be at least {smallest}, one sample per process and piece, got {self.order.batch_size}.")
+            raise SettingError(
+                f"batch_size must be at least {smallest}, one sample per process and piece, got "
+                f"{self.order.batch_size}."
+            )
         self.pruner: Pruner | None = self._attach(example) if settings.is_pruning else None
         self._wrap()
 
@@ -111,7 +127,10 @@ class Trainer:
             yield batch
 
     def run_step(self, batch: Sequence[tuple[Any, Any]], *, stop: bool = False) -> StepNews:
-        """Train on one batch; a step whose loss or gradients are not finite changes nothing. All processes learn of a `stop`."""
+        """Train on one batch; a step whose loss or gradients are not finite changes nothing.
+
+        All processes learn of a `stop`.
+        """
         self._seed()
         self.rates.set(learning_rate(self.settings, self.step, self.order.steps_per_epoch))
         buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
@@ -172,7 +191,9 @@ class Trainer:
         self._scaler.load_state_dict(state["scaler"])
         if self.average is not None:
             self.average.load_state_dict(state["average"])
-        self.step, self.num_skipped, self.num_bad_in_row = (int(state[key]) for key in ("step", "num_skipped", "num_bad_in_row"))
+        self.step, self.num_skipped, self.num_bad_in_row = (
+            int(state[key]) for key in ("step", "num_skipped", "num_bad_in_row")
+        )
         self._wrap()
 
     def _attach(self, example: Any) -> Pruner:
@@ -192,11 +213,16 @@ class Trainer:
         )
 
     def _wrap(self) -> None:
-        """The callable that trains: the model under DistributedDataParallel and torch.compile, made anew when its shapes change."""
+        """The callable that trains.
+
+        The model under DistributedDataParallel and torch.compile, made anew when its shapes change.
+        """
         wrapped: nn.Module = self.model
         if self._where.processes.world_size > 1:
             on_gpu = self._where.device.type == "cuda"
-            wrapped = nn.parallel.DistributedDataParallel(self.model, device_ids=[self._where.device] if on_gpu else None)
+            wrapped = nn.parallel.DistributedDataParallel(
+                self.model, device_ids=[self._where.device] if on_gpu else None
+            )
         self._parallel = wrapped
         self._callable: Any = torch.compile(wrapped) if self.settings.compile else wrapped
 
@@ -221,8 +247,11 @@ class Trainer:
             # Only the last piece exchanges gradients.
             waits = nullcontext() if world_size == 1 or is_last else self._parallel.no_sync()  # type: ignore[operator]
             with waits:
-                value = self._loss_on(self._callable, inputs, targets, seed=mix(self.settings.seed, _MIX, self.step, index))
-                # DistributedDataParallel takes the mean over processes; with parts of different sizes the weight makes it the batch's.
+                value = self._loss_on(
+                    self._callable, inputs, targets, seed=mix(self.settings.seed, _MIX, self.step, index)
+                )
+                # DistributedDataParallel takes the mean over processes; with parts of different sizes the
+                # weight makes it the batch's.
                 weight = counts[index] * world_size / self.order.batch_size
                 self._scaler.scale(value * weight).backward()
             total += float(value.detach()) * counts[index]
@@ -257,7 +286,8 @@ class Trainer:
         self.num_bad_in_row += 1
         if self.num_bad_in_row >= self.settings.max_bad_steps:
             raise DivergedError(
-                f"loss or gradients were not finite in {self.num_bad_in_row} steps in a row, the last being step {self.step}. "
+                f"loss or gradients were not finite in {self.num_bad_in_row} steps in a row, the last being "
+                f"step {self.step}. "
                 f"Lower lr, set clip_grad, or look at the data; the weights are those of the last good step."
             )
 

@@ -1,4 +1,7 @@
-"""What a run says before its first step: takes data, model and trainer, gives lines that show a wrong setup."""
+"""What a run says before its first step.
+
+Takes data, model and trainer, gives lines that show a wrong setup.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +38,16 @@ def describe_data(data: Any, train: Source, validation: Source) -> list[str]:
     return [line]
 
 
-def first_lines(trainer: Trainer, *, name: str, data: Sequence[str], before: Mapping[str, Any], device: torch.device) -> list[str]:
+def first_lines(
+    trainer: Trainer, *, name: str, data: Sequence[str], before: Mapping[str, Any], device: torch.device
+) -> list[str]:
     """Data, model, budget and run, each with its numbers."""
     settings, order = trainer.settings, trainer.order
-    flops = "unknown FLOPs" if before["macs"] is None else f"{in_units(before['macs'])} FLOPs (multiply-adds of one sample)"
+    flops = (
+        "unknown FLOPs"
+        if before["macs"] is None
+        else f"{in_units(before['macs'])} FLOPs (multiply-adds of one sample)"
+    )
     length = f"{_count(settings.epochs, 'epoch')} of {_count(order.steps_per_epoch, 'step')}"
     threads = f" ({_count(torch.get_num_threads(), 'thread')})" if device.type == "cpu" else ""
     optimizer = f"{type(trainer.optimizer).__name__} at learning rate {shown(trainer.rates.own)}"
@@ -54,13 +63,22 @@ def few_updates_line(trainer: Trainer) -> str | None:
     """For a run that is too short for its controller: how many epochs would do; None for any other."""
     if trainer.pruner is None or not trainer.policy.uses_loss:
         return None
-    schedule, per_epoch, epochs = trainer.pruner.schedule, trainer.order.steps_per_epoch, trainer.settings.epochs
+    schedule, per_epoch, epochs = (
+        trainer.pruner.schedule,
+        trainer.order.steps_per_epoch,
+        trainer.settings.epochs,
+    )
     num_updates = schedule.in_steps(trainer.total_steps).num_updates
     if num_updates >= FEW_UPDATES:
         return None
     longer = range(epochs, LARGEST_ADVICE)
-    enough = longer[0] + bisect_left(longer, FEW_UPDATES, key=lambda count: schedule.in_steps(count * per_epoch).num_updates)
-    return f"few updates ({num_updates}): the choice stays close to its starting point; {enough} epochs would give enough ({FEW_UPDATES})"
+    enough = longer[0] + bisect_left(
+        longer, FEW_UPDATES, key=lambda count: schedule.in_steps(count * per_epoch).num_updates
+    )
+    return (
+        f"few updates ({num_updates}): the choice stays close to its starting point; {enough} epochs would "
+        f"give enough ({FEW_UPDATES})"
+    )
 
 
 def _budget(trainer: Trainer, before: Mapping[str, Any]) -> str:

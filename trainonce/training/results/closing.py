@@ -16,7 +16,13 @@ from trainonce.runs.report.writing import write_report
 from trainonce.training.batches.samples import Samples
 from trainonce.training.loop.trainer import Trainer
 from trainonce.training.results.measures import COUNTER
-from trainonce.training.results.outcome import compare_both, describe_layers, describe_model, measure_both, one_sample
+from trainonce.training.results.outcome import (
+    compare_both,
+    describe_layers,
+    describe_model,
+    measure_both,
+    one_sample,
+)
 from trainonce.training.session import Session
 
 Part = TypeVar("Part")
@@ -42,7 +48,13 @@ class Parts:
 
 
 def make_report(
-    session: Session, trainer: Trainer, small: nn.Module, *, dense: nn.Module | None, before: Mapping[str, Any], validation: Samples
+    session: Session,
+    trainer: Trainer,
+    small: nn.Module,
+    *,
+    dense: nn.Module | None,
+    before: Mapping[str, Any],
+    validation: Samples,
 ) -> dict[str, Any]:
     """Everything that is known about a run whose small model is trained."""
     parts = Parts(session.warn)
@@ -59,7 +71,9 @@ def make_report(
     if dense is not None:
         batch_size = trainer.order.batch_size
         facts["agreement"] = parts.make(
-            "the comparison of cut and uncut", lambda: compare_both(small, dense, validation, batch_size=batch_size), None
+            "the comparison of cut and uncut",
+            lambda: compare_both(small, dense, validation, batch_size=batch_size),
+            None,
         )
     return {
         "version": 1,

@@ -1,4 +1,7 @@
-"""What a model costs: takes models and an example, gives multiply-adds, parameters, bytes and milliseconds."""
+"""What a model costs.
+
+Takes models and an example, gives multiply-adds, parameters, bytes and milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ class Milliseconds:
 
 
 def count_macs(model: nn.Module, example: Any) -> int | None:
-    """Multiply-adds of the model on the example by torch's own counter; None if the model can't run without data."""
+    """Multiply-adds of the model on the example by torch's own counter.
+
+    None if the model can't run without data.
+    """
     # On the meta device nothing is computed, and no fused kernel hides its products from the counter.
     try:
         copied = copy.deepcopy(model).to("meta").eval()
@@ -62,8 +68,13 @@ def count_bytes(model: nn.Module) -> int:
 
 
 @torch.no_grad()
-def measure_latency(models: Mapping[str, nn.Module], example: Any, *, seconds: float) -> dict[str, Milliseconds]:
-    """Milliseconds per call, the models in turns so that a busy machine slows all of them alike; takes about `seconds`."""
+def measure_latency(
+    models: Mapping[str, nn.Module], example: Any, *, seconds: float
+) -> dict[str, Milliseconds]:
+    """Milliseconds per call, the models in turns so that a busy machine slows all of them alike.
+
+    Takes about `seconds`.
+    """
     modes = {name: model.training for name, model in models.items()}
     times: dict[str, list[float]] = {name: [] for name in models}
     devices = {tensor.device for tensor in tree_leaves(example) if isinstance(tensor, torch.Tensor)}

@@ -1,4 +1,7 @@
-"""What a run has come to: takes the trained models and the history, gives the facts that the report shows and the model card says."""
+"""What a run has come to.
+
+Takes the trained models and the history, gives the facts that the report shows and the model card says.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ class Result:
     """One record per epoch: loss, accuracy, learning rate, phase, what is kept."""
 
     report: Mapping[str, Any]
-    """What `report.json` holds: before and after, per layer, configuration, versions; what is `missing`, and why."""
+    """What `report.json` holds: before and after, per layer, configuration, versions.
+
+    What is `missing`, and why.
+    """
 
     def save(self, path: str) -> None:
         """Write the small model as `trainonce.save` does."""
@@ -42,17 +48,26 @@ class Result:
 
 def describe_model(model: nn.Module, example: Any) -> dict[str, Any]:
     """What one model costs."""
-    return {"macs": count_macs(model, example), "parameters": count_parameters(model), "bytes": count_bytes(model)}
+    return {
+        "macs": count_macs(model, example),
+        "parameters": count_parameters(model),
+        "bytes": count_bytes(model),
+    }
 
 
 def measure_both(small: nn.Module, dense: nn.Module, example: Any) -> dict[str, Any]:
     """Milliseconds of both models, measured in turns."""
     return {
-        name: asdict(found) for name, found in measure_latency({"before": dense, "after": small}, example, seconds=LATENCY_SECONDS).items()
+        name: asdict(found)
+        for name, found in measure_latency(
+            {"before": dense, "after": small}, example, seconds=LATENCY_SECONDS
+        ).items()
     }
 
 
-def compare_both(small: nn.Module, dense: nn.Module, validation: Samples, *, batch_size: int) -> dict[str, Any] | None:
+def compare_both(
+    small: nn.Module, dense: nn.Module, validation: Samples, *, batch_size: int
+) -> dict[str, Any] | None:
     """Whether both models say the same on every validation sample; None if nothing was cut.
 
     `dense` is the model as it was handed over; it is filled with the small model's weights.

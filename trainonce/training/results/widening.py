@@ -1,7 +1,9 @@
-"""The small model in the shape of the large one: takes a cut model and a dense one, gives what the cut was made from.
+"""The small model in the shape of the large one.
 
-The small weights go where they came from, what was cut is silent. Both must compute the same on every sample, which is the
-promise of a run, looked at on real data.
+Takes a cut model and a dense one, gives what the cut was made from.
+
+The small weights go where they came from, what was cut is silent. Both must compute the same on every sample,
+which is the promise of a run, looked at on real data.
 """
 
 from __future__ import annotations
@@ -82,11 +84,15 @@ def compare(small: nn.Module, wide: nn.Module, samples: Samples, *, batch_size: 
     device = next(small.parameters()).device
     num_samples, num_same, num_compared, unit = 0, 0, 0, ""
     differences: defaultdict[int, Difference] = defaultdict(Difference)
-    for inputs, targets in samples.batches((piece, 0) for piece in torch.arange(len(samples)).split(batch_size)):
+    for inputs, targets in samples.batches(
+        (piece, 0) for piece in torch.arange(len(samples)).split(batch_size)
+    ):
         inputs, targets = moved(inputs, device), moved(targets, device)
         one, other = call(small, inputs), call(wide, inputs)
         num_samples += count_samples(inputs, targets) or 1
-        for place, pair in enumerate(zip_longest(output_tensors(other), output_tensors(one), fillvalue=torch.empty(0))):
+        for place, pair in enumerate(
+            zip_longest(output_tensors(other), output_tensors(one), fillvalue=torch.empty(0))
+        ):
             differences[place] |= compare_tensors(*pair)
         scores, axis = find_logits(one), class_axis(find_logits(one), targets)
         if scores is not None and axis is not None:

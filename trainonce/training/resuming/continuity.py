@@ -31,7 +31,11 @@ def check_config(folder: Path, config: Mapping[str, Any], *, may_differ: frozens
     """Raise SettingError if the run in the folder was started with other settings."""
     before, defaults = run_folder.read_config(folder), as_plain(Settings())
     # A run of an earlier trainonce lacks what has come since; the default is what it did.
-    since = {name for name, value in config.items() if name not in before and name in defaults and defaults[name] == value}
+    since = {
+        name
+        for name, value in config.items()
+        if name not in before and name in defaults and defaults[name] == value
+    }
     run_folder.check_same(folder, config, may_differ=may_differ | since)
 
 
@@ -44,4 +48,8 @@ def changed_environment(file: Path, now: Mapping[str, Any]) -> list[str]:
         return []
     if not isinstance(before, dict):
         return []
-    return [f"{name} {before[name]} -> {now[name]}" for name in WATCHED if name in before and name in now and before[name] != now[name]]
+    return [
+        f"{name} {before[name]} -> {now[name]}"
+        for name in WATCHED
+        if name in before and name in now and before[name] != now[name]
+    ]

@@ -1,4 +1,7 @@
-"""Where a run was left: takes its checkpoints and its trainer, gives the newest state that fits, the same on all processes."""
+"""Where a run was left.
+
+Takes its checkpoints and its trainer, gives the newest state that fits, the same on all processes.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ _NOTHING, _REFUSED = -1, -2
 def restore_trainer(
     root: Path, trainer: Trainer, processes: Processes, *, warn: Callable[[str], None], is_new: bool
 ) -> dict[str, Any] | None:
-    """Bring the trainer to the newest checkpoint in `root` and give all of its state; None if there is none."""
+    """Bring the trainer to the newest checkpoint in `root` and give all of its state.
+
+    None if there is none.
+    """
     found, refusal, bounds = None, None, bounds_of(trainer)
     if processes.is_first:
         try:
@@ -32,10 +38,17 @@ def restore_trainer(
         if found is not None and found.refused:
             warn(f"a checkpoint was refused, step {found.step} is used instead: {found.refused[0]}")
         elif found is None and refusal is None and not is_new:
-            warn(f"{shown_path(root.parent)} holds no checkpoint of the run that was begun there: it starts again at step 0")
-    step = processes.from_first(_REFUSED if refusal is not None else _NOTHING if found is None else found.step)
+            warn(
+                f"{shown_path(root.parent)} holds no checkpoint of the run that was begun there: it starts "
+                "again at step 0"
+            )
+    step = processes.from_first(
+        _REFUSED if refusal is not None else _NOTHING if found is None else found.step
+    )
     if step == _REFUSED:
-        raise refusal or CheckpointError("the first process found no checkpoint that can be used; it says why.")
+        raise refusal or CheckpointError(
+            "the first process found no checkpoint that can be used; it says why."
+        )
     if step == _NOTHING:
         return None
     state = found.state if found is not None else read_checkpoint(checkpoint_path(root, step), bounds=bounds)

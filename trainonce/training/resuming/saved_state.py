@@ -20,7 +20,15 @@ from trainonce.pruning.pruner import Pruner
 from trainonce.runs.folder import COLUMNS
 from trainonce.storage.checkpoint import Bounds
 from trainonce.storage.checkpoint.packing import pack
-from trainonce.storage.likeness import MismatchError, Shapes, check_alike, check_optimizer, check_weights, is_count, is_number
+from trainonce.storage.likeness import (
+    MismatchError,
+    Shapes,
+    check_alike,
+    check_optimizer,
+    check_weights,
+    is_count,
+    is_number,
+)
 from trainonce.structure.plan import Plan
 from trainonce.training.loop.trainer import Trainer
 
@@ -31,7 +39,11 @@ def bounds_of(trainer: Trainer) -> Bounds:
     """How large a checkpoint of this run can be: its weights many times over, and a record per epoch."""
     _, tensors = pack(trainer.state_dict())
     names = sum(len(name) + 128 for name in tensors)
-    groups = 0 if trainer.pruner is None else sum(6 * len(group.name) + 128 for group in trainer.pruner.partition.groups)
+    groups = (
+        0
+        if trainer.pruner is None
+        else sum(6 * len(group.name) + 128 for group in trainer.pruner.partition.groups)
+    )
     return Bounds(
         state_bytes=2**20 + 32 * names + trainer.settings.epochs * (4096 + groups),
         # Optimizers keep one or two tensors like each parameter, some a few more.
@@ -51,7 +63,9 @@ def check_saved(step: int, state: Any, trainer: Trainer) -> None:
         _check_history(state["history"], step, trainer.order.steps_per_epoch)
         _check_rest(state, step)
     except (MismatchError, PrunerError) as error:
-        raise CheckpointError(f"this is no state of this run ({shown(error, most=400).removesuffix('.')})") from None
+        raise CheckpointError(
+            f"this is no state of this run ({shown(error, most=400).removesuffix('.')})"
+        ) from None
 
 
 def _check_trainer(step: int, found: Any, trainer: Trainer) -> None:
@@ -59,7 +73,9 @@ def _check_trainer(step: int, found: Any, trainer: Trainer) -> None:
     check_alike(found, {key: None for key in template}, "trainer")
     mine = type(trainer.optimizer).__name__
     if found["optimizer_class"] != mine:
-        raise MismatchError(f"the run was trained by {quoted(found['optimizer_class'])}, and this optimizer is {mine}")
+        raise MismatchError(
+            f"the run was trained by {quoted(found['optimizer_class'])}, and this optimizer is {mine}"
+        )
     for name in ("step", "num_skipped", "num_bad_in_row"):
         if not is_count(found[name], trainer.total_steps):
             raise MismatchError(f"trainer/{name} is {quoted(found[name])} of {trainer.total_steps} steps")
@@ -107,7 +123,10 @@ def _shapes_after(model: nn.Module, pruner: Pruner | None, cut: Tensor | None) -
         after[axis_cut.tensor][axis_cut.axis] = len(axis_cut.kept)
     first = {id(tensor): name for name, tensor in [*model.named_buffers(), *model.named_parameters()]}
     changed = {axis_cut.tensor for axis_cut in plan.cuts}
-    return {name: tuple(after[first[id(own[name])]]) if first.get(id(own[name])) in changed else shape for name, shape in shapes.items()}
+    return {
+        name: tuple(after[first[id(own[name])]]) if first.get(id(own[name])) in changed else shape
+        for name, shape in shapes.items()
+    }
 
 
 def _check_history(found: Any, step: int, steps_per_epoch: int) -> None:
@@ -123,7 +142,9 @@ def _check_history(found: Any, step: int, steps_per_epoch: int) -> None:
             if not (isinstance(value, str) if name == "phase" else value is None or is_number(value)):
                 raise MismatchError(f"{where}/{name} is {'missing' if value is ... else quoted(value)}")
         if (record["epoch"], record["step"]) != (place + 1, (place + 1) * steps_per_epoch):
-            raise MismatchError(f"{where} is of epoch {quoted(record['epoch'])} and step {quoted(record['step'])}")
+            raise MismatchError(
+                f"{where} is of epoch {quoted(record['epoch'])} and step {quoted(record['step'])}"
+            )
         _check_plain(record, where)
         _check_alive(record.get("alive", {}), f"{where}/alive")
 
@@ -145,7 +166,11 @@ def _check_plain(value: Any, where: str) -> None:
 def _check_alive(found: Any, where: str) -> None:
     check_alike(found, {}, where)
     for name, counts in found.items():
-        if not (isinstance(counts, list | tuple) and len(counts) == 2 and all(is_count(count, 2**62) for count in counts)):
+        if not (
+            isinstance(counts, list | tuple)
+            and len(counts) == 2
+            and all(is_count(count, 2**62) for count in counts)
+        ):
             raise MismatchError(f"{where}/{shown(name)} is {quoted(counts)}, not two counts")
 
 

@@ -12,7 +12,8 @@ from trainonce.pruning.policies.relative import relative
 class GeometricMedian(Policy):
     """Drops the filters nearest the geometric median of their layer: the others can stand in for them.
 
-    He et al., "Filter pruning via geometric median" (FPGM), CVPR 2019: a filter's score is the sum of its distances to all others.
+    He et al., "Filter pruning via geometric median" (FPGM), CVPR 2019: a filter's score is the sum of its
+    distances to all others.
     """
 
     def scores(self) -> Tensor:
@@ -23,7 +24,11 @@ class GeometricMedian(Policy):
             parameter = self.search.tensors[rows.tensor].detach()
             if parameter.dim() < 2:
                 continue
-            picked = parameter.index_select(rows.axis, rows.positions.to(parameter.device)).movedim(rows.axis, 0).flatten(1)
+            picked = (
+                parameter.index_select(rows.axis, rows.positions.to(parameter.device))
+                .movedim(rows.axis, 0)
+                .flatten(1)
+            )
             for number in units.group_of[rows.units].unique().tolist():
                 here = (units.group_of[rows.units] == number) & self.search.available[rows.units]
                 self._add_distances(squares, number, picked[here], rows.units[here])

@@ -1,4 +1,7 @@
-"""The Only-Train-Once family: units are penalised during the search, chosen statically, gradually, or all of them."""
+"""The Only-Train-Once family.
+
+Units are penalised during the search, chosen statically, gradually, or all of them.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from trainonce.pruning.policies.relative import relative
 class PenaliseAll(Policy):
     """OTO: all units are penalised alike, those that stay largest stay.
 
-    For its HSPG pass `pull=HalfSpace()` and `strength=Strength(searching=1e-3, floor=0.0)`: gentle, as what stays is pulled, too, and
-    free to reach zero.
+    For its HSPG pass `pull=HalfSpace()` and `strength=Strength(searching=1e-3, floor=0.0)`: gentle, as what
+    stays is pulled, too, and free to reach zero.
 
     Chen et al., "Only Train Once", NeurIPS 2021.
     """
@@ -84,9 +87,12 @@ class StaticSalience(Policy):
 
 
 class Gradual(Policy):
-    """HESSO-like: the set of penalised units grows in periods, the least salient first; what was chosen once stays chosen.
+    """HESSO-like: the set of penalised units grows in periods, the least salient first.
 
-    Chen et al., "HESSO: towards automatic efficient and user friendly any neural network training and pruning", 2024.
+    What was chosen once stays chosen.
+
+    Chen et al., "HESSO: towards automatic efficient and user friendly any neural network training and
+    pruning", 2024.
     """
 
     def __init__(self, salience: Policy | None = None, *, num_periods: int = 10) -> None:
