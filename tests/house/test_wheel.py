@@ -36,7 +36,9 @@ def declared(name: str, seen: dict[str, Path]) -> dict[str, Path]:
 def lend(name: str, target: Path) -> None:
     """Make an installed package visible in another environment, by links to its files' first folders."""
     found = distribution(name)
-    for top in {Path(file).parts[0] for file in found.files or () if Path(file).parts[0] not in ("..", "__pycache__")}:
+    for top in {
+        Path(file).parts[0] for file in found.files or () if Path(file).parts[0] not in ("..", "__pycache__")
+    }:
         if not (target / top).exists():
             (target / top).symlink_to(Path(str(found.locate_file(top))))
 
@@ -61,24 +63,40 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in declared("trainonce", {}):
         if name != "trainonce":
             lend(name, target)
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(target)]
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        str(target),
+    ]
     subprocess.run([*install, str(wheel)], check=True)
     return place / "bin" / "python"
 
 
 def run(python: Path, *words: str, cwd: Path) -> str:
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")
+    }
     done = subprocess.run(
-        [str(python), *words], cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=280
+        [str(python), *words],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
 
 def test_the_wheel_imports_where_nothing_else_is(python: Path, tmp_path: Path):
-    source = (
-        "import trainonce; [getattr(trainonce, name) for name in trainonce.__all__]; print(trainonce.__file__)"
-    )
+    source = "import trainonce; [getattr(trainonce, name) for name in trainonce.__all__]; print(trainonce.__file__)"
     assert str(python.parents[1]) in run(python, "-c", source, cwd=tmp_path)
 
 
