@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatch
 
 from benchmarks.coverage.children import Limits
+from benchmarks.coverage.page import INTRODUCTION as INTRODUCTION
 from benchmarks.coverage.page import write_page
 from benchmarks.coverage.progress import measure_all
 from benchmarks.coverage.suites import SUITES, Subject, list_models

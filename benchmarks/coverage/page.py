@@ -39,24 +39,31 @@ _CHECKS = {
 }
 _LONGEST_REMARK = 220
 
-_INTRODUCTION = """\
-Every model is built with random weights, which are re-drawn so that nothing hides behind small ones; half of the channels of every
-group are dropped at random (seed {seed}); the silenced model is compared with the cut one in eval mode.
+INTRODUCTION = """\
+Every model is built with random weights, which are re-drawn so that nothing hides behind small ones; half
+of the channels of every group are dropped at random (seed {seed}); the silenced model is compared with the
+cut one in eval mode.
 
-- *difference*: largest difference of any output, relative to that output's largest value; float64, or float32 where marked.
-- *removed*: share of the multiply-adds gone at keep=0.5; *prunable*: share that would go if each group kept one channel.
-- *cost*: predicted multiply-adds equal torch's counter exactly, before and after the cut (counted on CPU tensors where marked *c*).
-  A cost is for as many objects as the model finds on the example. Where marked *o* the cut model finds another number of them than the
-  whole one, as the silenced model does: the prediction is then that of the silenced model's own inspection, and *removed* is for
-  as many objects as the whole model finds.
-- *inspect s*, *export s*, *TP graph s*: seconds of `trainonce.inspect`, `torch.export` and Torch-Pruning's graph, one right after the
-  other in one process, so that other load slows down all three; empty where it failed or was not done in time.
+- *difference*: largest difference of any output, relative to that output's largest value; float64, or
+  float32 where marked.
+- *removed*: share of the multiply-adds gone at keep=0.5; *prunable*: share that would go if each group kept
+  one channel.
+- *cost*: predicted multiply-adds equal torch's counter exactly, before and after the cut (counted on CPU
+  tensors where marked *c*). A cost is for as many objects as the model finds on the example. Where marked
+  *o* the cut model finds another number of them than the whole one, as the silenced model does: the
+  prediction is then that of the silenced model's own inspection, and *removed* is for as many objects as
+  the whole model finds.
+- *inspect s*, *export s*, *TP graph s*: seconds of `trainonce.inspect`, `torch.export` and Torch-Pruning's
+  graph, one right after the other in one process, so that other load slows down all three; empty where it
+  failed or was not done in time.
 - *train*: one training step of the cut model; *disk*: saved, loaded onto a freshly built model, bit-equal.
 - *cut*: exact and at least 15 % of the multiply-adds removed.
-- Torch-Pruning is used as its README says, magnitude importance, ratio 0.5, on the same weights. *usable*: it runs, keeps the output's
-  shape, trains, and at least 2 % of the parameters are gone; *exact*: it also equals the model with the same channels zeroed, within 1e-3.
-  Its classifier is left out of the cut; where the output's shape would change otherwise, every layer as wide as an output is (marked *w*).
-- only_train_once can't be imported on current torch; its figures (usable / exact) were measured apart, on torch 2.4.1.
+- Torch-Pruning is used as its README says, magnitude importance, ratio 0.5, on the same weights. *usable*:
+  it runs, keeps the output's shape, trains, and at least 2 % of the parameters are gone; *exact*: it also
+  equals the model with the same channels zeroed, within 1e-3. Its classifier is left out of the cut; where
+  the output's shape would change otherwise, every layer as wide as an output is (marked *w*).
+- only_train_once can't be imported on current torch; its figures (usable / exact) were measured apart, on
+  torch 2.4.1.
 """
 
 
@@ -65,7 +72,7 @@ def write_page(path: Path, measured: Sequence[Measured]) -> None:
     models = [m for m in measured if m.subject.suite != "scale"]
     blocks: list[str | list[str]] = [
         heading(*_PACKAGES, seeds=f"seed {SEED} throughout"),
-        _INTRODUCTION.format(seed=SEED),
+        INTRODUCTION.format(seed=SEED),
         "## Bars",
         table(
             ("what", "bar", "measured", "met"), [(*words, yes(met)) for *words, met in list_bars(measured)]

@@ -28,17 +28,19 @@ from benchmarks.sheets.options import add_number, add_seed
 from benchmarks.sheets.sheet import Bar, bar_table, exit_code, heading, table, write_sheet, yes
 from benchmarks.sheets.waiting import waiting
 
-_INTRODUCTION = """\
+INTRODUCTION = """\
 One training, killed with SIGKILL again and again and each time started by the same command,
 
     trainonce {words}
 
-which saves after every step and goes on where the folder says. The first kill comes at a random moment before the first checkpoint,
-the last one at a random moment after the last step, while the small model and the report are written; the others at a random
-moment of the time that a step with its save takes, after random steps of the whole run: {phases}.
+which saves after every step and goes on where the folder says. The first kill comes at a random moment
+before the first checkpoint, the last one at a random moment after the last step, while the small model and
+the report are written; the others at a random moment of the time that a step with its save takes, after
+random steps of the whole run: {phases}.
 
 - *newest checkpoint*: what the kill left, and the next process goes on from.
-- *during a save*: half a checkpoint was left beside it, so the kill hit the writing of one, or the removal of the oldest.
+- *during a save*: half a checkpoint was left beside it, so the kill hit the writing of one, or the removal
+  of the oldest.
 - *unreadable*: whole checkpoints whose content doesn't match its sha256 sums.
 """
 
@@ -76,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.out,
         "A run killed again and again",
         heading("trainonce", seeds=f"seed {arguments.seed} for the run and for the kills"),
-        _INTRODUCTION.format(words=" ".join(command.words("FOLDER")), phases=_spoken(schedule)),
+        INTRODUCTION.format(words=" ".join(command.words("FOLDER")), phases=_spoken(schedule)),
         bar_table(bars),
         "## Kills",
         table(

@@ -23,12 +23,12 @@ from benchmarks.sheets.sheet import ROOT, bar_table, count_bar, exit_code, headi
 from benchmarks.sheets.waiting import waiting
 
 _FINAL = "final.safetensors"
-_INTRODUCTION = """\
-ResNet-20 on scikit-learn's digits in a loop of the user's own, {steps} steps, `keep_flops=0.45`, a checkpoint
-every {every} steps (model, optimizer, pruner, random stream, place in the data; safetensors and JSON, no
-pickle). Each row is a training killed with SIGKILL at a random moment of a random step of a phase, started
-again by the same command on a freshly built dense model, and trained to the end. *same bits*: its final
-weights and buffers are those of the run that nobody disturbed, bit for bit.
+INTRODUCTION = """\
+ResNet-20 on scikit-learn's digits in a loop of the user's own, {steps} steps, `keep_flops=0.45`, a
+checkpoint every {every} steps (model, optimizer, pruner, random stream, place in the data; safetensors and
+JSON, no pickle). Each row is a training killed with SIGKILL at a random moment of a random step of a phase,
+started again by the same command on a freshly built dense model, and trained to the end. *same bits*: its
+final weights and buffers are those of the run that nobody disturbed, bit for bit.
 """
 
 
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.out,
         "Resume after kill -9",
         heading("trainonce", seeds=f"seed {arguments.seed} for the runs and for the kills"),
-        _INTRODUCTION.format(steps=arguments.steps, every=arguments.every),
+        INTRODUCTION.format(steps=arguments.steps, every=arguments.every),
         f"The undisturbed run: {_summary(phases)}.",
         bar_table(bars),
         "## Kills",

@@ -34,7 +34,7 @@ In ten periods.
 """
 
 LEAST_PERIOD = 10
-"""Steps; within a period groups fade to zero, and one of a single step would zero them at once, which is not the method."""
+"""Steps; groups fade to zero within a period: a single step would zero them at once."""
 
 
 class Hesso:

@@ -16,13 +16,15 @@ BUDGETS = (0.2, 0.35, 0.45, 0.6, 0.8)
 LARGEST_DIFFERENCE = 1e-4
 """In float32, relative to the largest output."""
 
-_INTRODUCTION = """\
-Each row is a run of {steps} steps on noise with the default controller, attached, frozen and cut as any run is (without the shrink, so
-that the same weights can be asked before and after the cut).
+INTRODUCTION = """\
+Each row is a run of {steps} steps on noise with the default controller, attached, frozen and cut as any run
+is (without the shrink, so that the same weights can be asked before and after the cut).
 
-- *kept*: multiply-adds of the cut model as a share of the dense one's, both counted by `torch.utils.flop_counter` on `meta` copies.
-- *met*: at or below the budget and within 1 % of the model (or less than one channel or head below it, where one of them costs more
-  than that), and the class predicted for each of 16 images is the same before and after the cut.
+- *kept*: multiply-adds of the cut model as a share of the dense one's, both counted by
+  `torch.utils.flop_counter` on `meta` copies.
+- *met*: at or below the budget and within 1 % of the model (or less than one channel or head below it,
+  where one of them costs more than that), and the class predicted for each of 16 images is the same before
+  and after the cut.
 - *next unit*: what the cheapest channel or head more would have cost.
 - *difference*: of any output across the cut, relative to the largest output; float32.
 - *refused*: `attach` says before training that the budget can't be reached, and what can.
@@ -53,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.out,
         "Budget: is keep_flops kept",
         heading("torchvision", "timm", "trainonce", seeds=f"seed {arguments.seed}"),
-        _INTRODUCTION.format(steps=arguments.steps),
+        INTRODUCTION.format(steps=arguments.steps),
         bar_table(bars),
         "## Budgets",
         table(header, [_cells(*item) for item in found]),

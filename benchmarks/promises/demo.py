@@ -23,12 +23,14 @@ LONGEST_SECONDS = 120
 KEEP_FLOPS = 0.45
 MOST_POINTS_LOST = 1.0
 
-_INTRODUCTION = """\
-`make demo` with the environment already there: ResNet-20 on scikit-learn's digits, trained once to 45 % of its FLOPs and, at the same time
-on the other core, as a whole; one seed. Then `trainonce export --format onnx` of the small model.
+INTRODUCTION = """\
+`make demo` with the environment already there: ResNet-20 on scikit-learn's digits, trained once to 45 % of
+its FLOPs and, at the same time on the other core, as a whole; one seed. Then `trainonce export --format
+onnx` of the small model.
 
 - *accuracy*: top-1 on the 360 validation images, so that one image is 0.28 points.
-- *seconds*: of the whole command, the start of Python and the report included. CPU seconds are of all its processes.
+- *seconds*: of the whole command, the start of Python and the report included. CPU seconds are of all its
+  processes.
 """
 
 
@@ -49,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.out,
         "The demo",
         heading("trainonce"),
-        _INTRODUCTION,
+        INTRODUCTION,
         bar_table(bars),
         f"CPU seconds: {cpu_seconds:.0f}; on idle cores the command takes a little more than half of them.",
     )

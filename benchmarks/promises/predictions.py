@@ -25,9 +25,10 @@ from benchmarks.sheets.waiting import Waiting, waiting
 BATCH = 128
 LARGEST_DIFFERENCES = {torch.float32: 1e-4, torch.float64: 1e-9}
 
-_INTRODUCTION = """\
-A ResNet is trained with trainonce's defaults, the shrink put off to the end, so that the same weights can be asked on both sides of the
-cut. Every image of the test set is given to the model right before and right after it.
+INTRODUCTION = """\
+A ResNet is trained with trainonce's defaults, the shrink put off to the end, so that the same weights can
+be asked on both sides of the cut. Every image of the test set is given to the model right before and right
+after it.
 
 - *other class*: test images whose predicted class changed; *accuracy*: before -> after, in %.
 - *difference*: the largest difference of any output, relative to the largest output.
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.out,
         "Predictions across the cut",
         heading("trainonce", seeds=f"seed {arguments.seed}"),
-        _INTRODUCTION,
+        INTRODUCTION,
         bar_table(bars),
         "## Runs",
         table(_HEADER, [compared.cells() for compared in found]),

@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import importlib
 import json
 import re
 from dataclasses import replace
@@ -13,7 +14,7 @@ import torch
 
 pytest.importorskip("matplotlib", reason="pip install -e '.[dev]'")
 
-from benchmarks.__main__ import main
+from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.figures import look_up, read_figures
 from benchmarks.sheets.plots import Panel, write_png
 from benchmarks.sheets.sheet import RESULTS
@@ -217,14 +218,12 @@ def test_the_committed_sheets_are_those_of_the_committed_runs(
     assert [line.split(" | ")[:-1] for line in found] == expected
 
 
-@pytest.mark.parametrize("command", ["accuracy", "accuracy56", "studies"])
-def test_the_committed_introductions_are_those_of_the_code(command: str):
-    from benchmarks.training import accuracy, studies
-
-    words = (studies if command == "studies" else accuracy)._INTRODUCTION
-    text = (RESULTS / f"{command}.md").read_text()
-    pattern = re.sub(r"\\{\w+\\}", ".*", re.escape(words.strip()))
-    assert re.search(pattern, text)
+@pytest.mark.parametrize("sheet", sorted(RESULTS.glob("*.md")), ids=lambda sheet: sheet.stem)
+def test_the_committed_introductions_are_those_of_the_code(sheet: Path):
+    name = sheet.stem.rstrip("0123456789")
+    module = importlib.import_module(f"benchmarks.{BENCHMARKS[name][0]}.{name}")
+    pattern = re.sub(r"\\\{\w+\\\}", ".*", re.escape(module.INTRODUCTION.strip()))
+    assert re.search(pattern, sheet.read_text())
 
 
 def test_studies_write_tables_figures_and_data(tmp_path: Path):

@@ -21,15 +21,18 @@ ARCHITECTURES = ("resnet56", "mobilenet_v2")
 _WORDS = {"dense": "dense", "ours": "ours", "torch_pruning": "Torch-Pruning"}
 _WORDS_THERE = {"dense": "dense, HESSO's environment", "hesso": "HESSO, its environment"}
 
-_INTRODUCTION = """\
-Images of 32 x 32 (noise), batches of {batch}, float32, {steps} steps for everyone, really run, step by step in turns; `keep_flops={keep}`.
-HESSO runs in an environment of its own (torch 2.4.1) and without channels last, beside a dense model there: compare it with that one. It
-takes a share of groups, not of FLOPs; the one that leaves about as many in ResNets is taken. Torch-Pruning prunes at half-time. What the
-models learn from noise is no matter here: accuracy is another table.
+INTRODUCTION = """\
+Images of 32 x 32 (noise), batches of {batch}, float32, {steps} steps for everyone, really run, step by step
+in turns; `keep_flops={keep}`. HESSO runs in an environment of its own (torch 2.4.1) and without channels
+last, beside a dense model there: compare it with that one. It takes a share of groups, not of FLOPs; the
+one that leaves about as many in ResNets is taken. Torch-Pruning prunes at half-time. What the models learn
+from noise is no matter here: accuracy is another table.
 
-- *training*: seconds of the whole training, with what is done *once* (attaching, pruning, cutting); *CPU*: of all threads, steps only.
-- *memory*: the largest resident set of a process that does this training alone, {memory_steps} steps through all phases, median of
-  {repeats}; *above*: how much of it was not there before the training, when the packages were imported.
+- *training*: seconds of the whole training, with what is done *once* (attaching, pruning, cutting); *CPU*:
+  of all threads, steps only.
+- *memory*: the largest resident set of a process that does this training alone, {memory_steps} steps
+  through all phases, median of {repeats}; *above*: how much of it was not there before the training, when
+  the packages were imported.
 - *latency*: of the final model in eval mode, for one image and for a batch, eager, in turns, median.
 - After each figure, in brackets, its ratio to the dense model's of the same environment.
 """
@@ -53,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure and write the sheet."""
     python = python_of_peer(arguments.hesso_python)
     names = arguments.model or ARCHITECTURES
-    words = _INTRODUCTION.format(
+    words = INTRODUCTION.format(
         batch=arguments.batch_size,
         steps=arguments.steps,
         keep=KEEP_FLOPS,

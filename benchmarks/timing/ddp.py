@@ -29,16 +29,19 @@ NUM_PROCESSES = 2
 WARM_UP_STEPS = 2
 """The first pass through a shape compiles kernels."""
 
-_INTRODUCTION = """\
-ResNet-{depth} on images of {size} x {size} (noise), {batch} per step in {processes} gloo processes of {threads} thread(s) each, float32,
-{steps} steps through the whole schedule of `fit` with `keep_flops={keep}`. Both loops live in the same processes and take turns step by
-step (who goes first changes every step), each after a barrier. A step of ours is all that `fit` does from one batch to the next: forward,
-backward, exchange, the check for what is not finite, optimizer, projection, controller, records. The slower process counts. Left out on
-both sides: the first {warm_up} steps, validation, checkpoints, and the steps in which the model is cut (they are on the sheet).
+INTRODUCTION = """\
+ResNet-{depth} on images of {size} x {size} (noise), {batch} per step in {processes} gloo processes of
+{threads} thread(s) each, float32, {steps} steps through the whole schedule of `fit` with
+`keep_flops={keep}`. Both loops live in the same processes and take turns step by step (who goes first
+changes every step), each after a barrier. A step of ours is all that `fit` does from one batch to the next:
+forward, backward, exchange, the check for what is not finite, optimizer, projection, controller, records.
+The slower process counts. Left out on both sides: the first {warm_up} steps, validation, checkpoints, and
+the steps in which the model is cut (they are on the sheet).
 
-A run this short gives the controller more updates than a long one, where it is one in {every} steps of the search. *medians*: the median
-step of each phase and kind, and of the plain steps beside them, times how often it occurs; robust against disturbances. Two processes
-wait for each other, so anything else that the machine does hits wall times twice: run it on idle cores.
+A run this short gives the controller more updates than a long one, where it is one in {every} steps of the
+search. *medians*: the median step of each phase and kind, and of the plain steps beside them, times how
+often it occurs; robust against disturbances. Two processes wait for each other, so anything else that the
+machine does hits wall times twice: run it on idle cores.
 """
 
 
@@ -149,7 +152,7 @@ def _update_seconds_beyond_in(searching: Sequence[Turn]) -> float:
 
 
 def _introduction(arguments: argparse.Namespace, threads: int) -> str:
-    return _INTRODUCTION.format(
+    return INTRODUCTION.format(
         depth=arguments.depth,
         size=arguments.image_size,
         batch=arguments.batch_size,

@@ -19,14 +19,20 @@ from benchmarks.sheets.waiting import waiting
 from benchmarks.timing.families import FAMILIES
 from benchmarks.timing.growing import Growth, measure_growth
 
-_INTRODUCTION = """\
-Times are CPU seconds of all threads: on one thread and an idle machine those are seconds, and other work disturbs them less.
+INTRODUCTION = """\
+Times are CPU seconds of all threads: on one thread and an idle machine those are seconds, and other work
+disturbs them less.
 
-- *inspect*: `trainonce.inspect`, which also proves what it found; once per run. Median of {repeats} after one that is not counted.
-- *projection*: one pull of half of all units, chosen at random, as after each optimizer step of the search. Median of {pulls}.
-- *optimizer*: one step of SGD with momentum on all parameters; *of optimizer*: what the projection adds to it.
-- *growth*: the exponent of the straight line through a family's points on logarithmic axes: 1 means twice the parameters, twice the time.
-- On `meta` there are no weights, so nothing is pulled. ResNets see one image of 32 x 32, ViTs one of 224 x 224, the decoders 128 tokens.
+- *inspect*: `trainonce.inspect`, which also proves what it found; once per run. Median of {repeats} after
+  one that is not counted.
+- *projection*: one pull of half of all units, chosen at random, as after each optimizer step of the search.
+  Median of {pulls}.
+- *optimizer*: one step of SGD with momentum on all parameters; *of optimizer*: what the projection adds to
+  it.
+- *growth*: the exponent of the straight line through a family's points on logarithmic axes: 1 means twice
+  the parameters, twice the time.
+- On `meta` there are no weights, so nothing is pulled. ResNets see one image of 32 x 32, ViTs one of 224 x
+  224, the decoders 128 tokens.
 """
 
 
@@ -71,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.out,
         "Growth of inspection and projection with the model",
         heading("torchvision", "transformers", "trainonce"),
-        _INTRODUCTION.format(repeats=arguments.repeats, pulls=arguments.pulls),
+        INTRODUCTION.format(repeats=arguments.repeats, pulls=arguments.pulls),
         table(_HEADER, map(_cells, found)),
         table(("family", "growth of inspect", "growth of projection"), _exponents(found)),
         figure_lines("time by size", figure, has_data=True),

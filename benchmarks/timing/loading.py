@@ -15,10 +15,11 @@ from benchmarks.timing.loading_steps import NUM_IMAGES, STEPS_PER_TURN, Steps, S
 BAR = 0.95
 SUBJECTS = (Subject(20, 32, 128), Subject(56, 32, 128), Subject(20, 8, 64))
 
-_INTRODUCTION = """\
-Steps of `fit` (forward, backward, optimizer, records) on {images} random images kept in memory, drawn in their order, shifted, flipped and
-normalised anew for every batch, against the same steps on one batch that is made once. The two take turns, {steps} steps each, {turns}
-turns; medians of CPU milliseconds per step of one process, which other work on the machine disturbs least.
+INTRODUCTION = """\
+Steps of `fit` (forward, backward, optimizer, records) on {images} random images kept in memory, drawn in
+their order, shifted, flipped and normalised anew for every batch, against the same steps on one batch that
+is made once. The two take turns, {steps} steps each, {turns} turns; medians of CPU milliseconds per step of
+one process, which other work on the machine disturbs least.
 """
 
 
@@ -52,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.out,
         "What reading and augmenting images costs",
         heading("trainonce", seeds=f"seed {arguments.seed}"),
-        _INTRODUCTION.format(images=NUM_IMAGES, steps=STEPS_PER_TURN, turns=arguments.turns),
+        INTRODUCTION.format(images=NUM_IMAGES, steps=STEPS_PER_TURN, turns=arguments.turns),
         bar_table(bars),
         "## Steps",
         table(("model", "pixels", "batch", "constant, ms", "real, ms", "speed with real data"), rows),

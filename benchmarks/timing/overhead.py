@@ -21,15 +21,16 @@ from trainonce.pruning.schedule import LONG_RUN_EVERY, Phase, Schedule
 BAR = 1.05
 LOOPS = ("dense", "unshrunk")
 
-_INTRODUCTION = """\
-ResNet-{depth} on images of 32 x 32 (noise), batches of {batch}, float32, channels last, {steps} steps each, the whole schedule with
-`keep_flops={keep}` and `shrink=False`. The two loops live in one process and take turns step by step (who goes first changes every
-step), so that whatever else the machine does hits both alike. Memory: the largest resident set of processes of their own, {repeats} of
-each in turns, {memory_steps} steps through all phases, medians.
+INTRODUCTION = """\
+ResNet-{depth} on images of 32 x 32 (noise), batches of {batch}, float32, channels last, {steps} steps each,
+the whole schedule with `keep_flops={keep}` and `shrink=False`. The two loops live in one process and take
+turns step by step (who goes first changes every step), so that whatever else the machine does hits both
+alike. Memory: the largest resident set of processes of their own, {repeats} of each in turns,
+{memory_steps} steps through all phases, medians.
 
-A run this short gives the controller one update in {every} steps of the search, the highest rate there is; in long runs it is one in
-{paper_every}. *medians*: the median step of each phase and kind, and of the plain steps beside them, times how often it occurs;
-robust against disturbances.
+A run this short gives the controller one update in {every} steps of the search, the highest rate there is;
+in long runs it is one in {paper_every}. *medians*: the median step of each phase and kind, and of the plain
+steps beside them, times how often it occurs; robust against disturbances.
 """
 
 
@@ -94,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _introduction(arguments: argparse.Namespace) -> str:
-    return _INTRODUCTION.format(
+    return INTRODUCTION.format(
         depth=arguments.depth,
         batch=arguments.batch_size,
         steps=arguments.steps,

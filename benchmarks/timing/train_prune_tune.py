@@ -14,7 +14,7 @@ from benchmarks.timing.loops import Batch, Lap, PlainLoop
 
 
 class TrainPruneTune(PlainLoop):
-    """Torch-Pruning: train for half of the steps, prune, fine-tune for the other half with a new optimizer."""
+    """Train for half of the steps, prune, fine-tune for the other half with a new optimizer."""
 
     def __init__(
         self, model: nn.Module, recipe: Recipe, total_steps: int, *, example: Tensor, keep_flops: float

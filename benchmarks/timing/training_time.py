@@ -28,18 +28,23 @@ _HEADER = (
     *("first tenth", "last tenth", "FLOPs of the result"),
 )
 
-_INTRODUCTION = """\
-ResNet-{depth} on images of 32 x 32 (noise), batches of {batch}, float32, channels last, {steps} steps for everyone, really run. The loops
-live in one process and take turns step by step, in an order that rotates, so that whatever else the machine does hits all alike.
-HESSO needs torch 2.4.1 and so an environment of its own, and it refuses channels last: there it takes turns with a dense loop of that
-environment and layout, and its ratio is to that one. Accuracy is another table's matter.
+INTRODUCTION = """\
+ResNet-{depth} on images of 32 x 32 (noise), batches of {batch}, float32, channels last, {steps} steps for
+everyone, really run. The loops live in one process and take turns step by step, in an order that rotates,
+so that whatever else the machine does hits all alike. HESSO needs torch 2.4.1 and so an environment of its
+own, and it refuses channels last: there it takes turns with a dense loop of that environment and layout,
+and its ratio is to that one. Accuracy is another table's matter.
 
-- *seconds*: the whole training; what is done *once* (attaching, pruning, cutting) is in them, and weighs less in longer runs.
+- *seconds*: the whole training; what is done *once* (attaching, pruning, cutting) is in them, and weighs
+  less in longer runs.
 
-- *ours*: `trainonce.attach(..., keep_flops={keep})`, all else default; the model is cut when the units that go are at zero.
-- *Torch-Pruning*: half of the steps, then pruned to the same FLOPs, every layer by the same ratio as in its README, then the other half.
-- *HESSO*: only_train_once, with the share of its groups to go that leaves about the same FLOPs in ResNets, pruned from 10 % to 25 % of the
-  run, cut at the end; its time does not depend on how much goes, as the model stays whole until then.
+- *ours*: `trainonce.attach(..., keep_flops={keep})`, all else default; the model is cut when the units that
+  go are at zero.
+- *Torch-Pruning*: half of the steps, then pruned to the same FLOPs, every layer by the same ratio as in its
+  README, then the other half.
+- *HESSO*: only_train_once, with the share of its groups to go that leaves about the same FLOPs in ResNets,
+  pruned from 10 % to 25 % of the run, cut at the end; its time does not depend on how much goes, as the
+  model stays whole until then.
 - *first tenth*, *last tenth*: milliseconds of the median step there.
 """
 
@@ -66,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         hesso = measure_hesso(python, **sizes, advance=bar.advance) if python else None
     dense, ours = found["dense"], found["ours"]
     ratio = ours.seconds / dense.seconds
-    words = _INTRODUCTION.format(
+    words = INTRODUCTION.format(
         depth=arguments.depth, batch=arguments.batch_size, steps=arguments.steps, keep=KEEP_FLOPS
     )
     ratios = {

@@ -20,15 +20,18 @@ _HEADER = (
     *("widths (seed 0)", "remark"),
 )
 
-_INTRODUCTION = """\
-ResNet-{depth}, {images}{num_images}, {epochs} epoch(s), batches of {batch}, recipe and batches as in `python -m benchmarks accuracy`.
-Nothing is pruned while it trains: an untrained model is cut to the shape, its weights are drawn anew, and it trains as the dense one does.
-So this is about how a budget is shared among layers, not about which channels stay.
+INTRODUCTION = """\
+ResNet-{depth}, {images}{num_images}, {epochs} epoch(s), batches of {batch}, recipe and batches as in
+`python -m benchmarks accuracy`. Nothing is pruned while it trains: an untrained model is cut to the shape,
+its weights are drawn anew, and it trains as the dense one does. So this is about how a budget is shared
+among layers, not about which channels stay.
 
-- *trunk*: of `trainonce.policies.Capacity`. The stream of each stage, which several layers read, keeps up to this many times the share
-  that a layer inside a block keeps; 1: as much. *exponent*: a layer's share grows with its weights per FLOP to this power; above 0 late
-  layers stay wide, below it early ones. Widths are rounded as by `attach`, unless it says otherwise.
-- *training loss*: mean over the last epoch, on the augmented training images; the smaller, the faster it learned. *spread*: of seeds.
+- *trunk*: of `trainonce.policies.Capacity`. The stream of each stage, which several layers read, keeps up
+  to this many times the share that a layer inside a block keeps; 1: as much. *exponent*: a layer's share
+  grows with its weights per FLOP to this power; above 0 late layers stay wide, below it early ones. Widths
+  are rounded as by `attach`, unless it says otherwise.
+- *training loss*: mean over the last epoch, on the augmented training images; the smaller, the faster it
+  learned. *spread*: of seeds.
 - *accuracy*: of the last epoch on the test set; too noisy to tell near shapes apart.
 """
 
@@ -42,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run what is missing; write the tables and the figure of all that is there."""
     names = arguments.shape or list(SHAPES)
-    rows, failures, head = run_and_record(names, arguments, _INTRODUCTION)
+    rows, failures, head = run_and_record(names, arguments, INTRODUCTION)
     blocks: list[str | list[str]] = []
     budgets = sorted({keep for _, keep in rows}, reverse=True)
     for keep in budgets:

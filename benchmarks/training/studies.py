@@ -25,18 +25,24 @@ _HEADER = (
     *("dropped once", "came back", "dead", "remark"),
 )
 
-_INTRODUCTION = """\
-ResNet-{depth}, {images}{num_images}, {epochs} epochs, batches of {batch}, recipe and batches as in `python -m benchmarks accuracy`. The
-paper has ResNet-56, 300 epochs and p = 0.45 and 0.35: what is steep there may be flat here, and the other way round. Every row is our
-defaults but for what it and its heading name; the budget is met whatever is varied, because the decision keeps it.
+INTRODUCTION = """\
+ResNet-{depth}, {images}{num_images}, {epochs} epochs, batches of {batch}, recipe and batches as in `python
+-m benchmarks accuracy`. The paper has ResNet-56, 300 epochs and p = 0.45 and 0.35: what is steep there may
+be flat here, and the other way round. Every row is our defaults but for what it and its heading name; the
+budget is met whatever is varied, because the decision keeps it.
 
-- *accuracy*: of the last epoch on the whole test set, after the cut; *spread*: over the seeds that have been run.
-- *to the defaults*: in points, over the seeds that both have (each of them); less than the spread says nothing.
+- *accuracy*: of the last epoch on the whole test set, after the cut; *spread*: over the seeds that have
+  been run.
+- *to the defaults*: in points, over the seeds that both have (each of them); less than the spread says
+  nothing.
 - *training loss*: mean over the last epoch, on the augmented training images: less noisy than the accuracy.
-- *dropped once*, *came back*: units (channels) that the masks dropped at some update, and how many of these are in the small model.
-- *masks*: FLOPs that the masks without noise kept at the last update of the search; *dead*: filters in the small model that are all zero.
-- Figures, as the paper's 3 and 4: accuracy by epoch, of the model with the masks in force (hence the fall where the search begins), and
-  the regulariser log(max(P(w), p P) / p P) of the masks without noise, divided by log(1 / p). Line: mean of the seeds; band: all of them.
+- *dropped once*, *came back*: units (channels) that the masks dropped at some update, and how many of these
+  are in the small model.
+- *masks*: FLOPs that the masks without noise kept at the last update of the search; *dead*: filters in the
+  small model that are all zero.
+- Figures, as the paper's 3 and 4: accuracy by epoch, of the model with the masks in force (hence the fall
+  where the search begins), and the regulariser log(max(P(w), p P) / p P) of the masks without noise,
+  divided by log(1 / p). Line: mean of the seeds; band: all of them.
 """
 
 
@@ -50,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run what is missing; write the tables, figures and data of all that is there."""
     studies = {name: STUDIES[name] for name in arguments.study or STUDIES}
     names = dict.fromkeys(name for study in studies.values() for name in study.contenders)
-    rows, failures, head = run_and_record(names, arguments, _INTRODUCTION)
+    rows, failures, head = run_and_record(names, arguments, INTRODUCTION)
     blocks: list[str | list[str]] = []
     for name, study in studies.items():
         blocks += [f"## {study.title}", study.words]
