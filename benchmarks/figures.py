@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.sheet import ROOT
+from benchmarks.sheets.sheet import ROOT
 
 README = ROOT / "README.md"
 HEADING = "## Figures"
