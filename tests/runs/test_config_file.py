@@ -16,7 +16,8 @@ from trainonce.runs.report.plain_files import LARGEST_YAML
 from trainonce.training.settings import as_plain
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
 BAD = {
     "bomb": BOMB,
@@ -82,13 +83,22 @@ def test_what_is_written_is_read_again():
 
 
 def test_every_setting_survives_the_file(tmp_path: Path):
-    run = Run(keep_flops=0.3, decay_epochs=(3.0, 4.5), sched="step", keep=("a b", "[x]", "layer: 4"), data="folder:/a b/c", seed=2**63 - 1)
+    run = Run(
+        keep_flops=0.3,
+        decay_epochs=(3.0, 4.5),
+        sched="step",
+        keep=("a b", "[x]", "layer: 4"),
+        data="folder:/a b/c",
+        seed=2**63 - 1,
+    )
     (tmp_path / "config.yaml").write_text(to_yaml(as_plain(run)))
     assert run_from(read_yaml(tmp_path / "config.yaml"), Run()) == run
 
 
 @pytest.mark.parametrize("value", [10**400, -(10**400), 2**65])
-def test_numbers_without_end_are_refused_wherever_they_come_from(value: int, capsys: pytest.CaptureFixture[str]):
+def test_numbers_without_end_are_refused_wherever_they_come_from(
+    value: int, capsys: pytest.CaptureFixture[str]
+):
     for name in ("lr", "epochs", "save_minutes", "seed"):
         with pytest.raises(SettingError, match=name):
             run_from({name: value}, Run())

@@ -13,16 +13,67 @@ from trainonce.training.settings import as_plain
 NUM_CASES = 400
 GOOD = to_yaml(as_plain(Run(keep_flops=0.5, keep=("stem.*", "head"), decay_epochs=(2.0, 3.5), sched="step")))
 TOKENS = [
-    *("&a ", "*a", "!!python/object:os.system ", "!!binary ", "!!set ", "!!timestamp ", "<<: ", "? ", "- ", "---\n", (
-        "...\n"
-    )),
-    *("[", "]", "{", "}", ": ", "#", "'", '"', "|", ">", "%YAML 1.1\n", "~", "\t", "\r\n", "\\", "\x1b[31m", "\u202e", (
-        "\x00"
-    )),
-    *("null", "true", "yes", ".nan", ".inf", "-.inf", "1e999", "0x7f", "0o17", "1:30:00", "2001-01-01", "-0", "9" * 400, (
-        "1_0"
-    )),
-    *("keep_flops", "model", "data", "lr", "timm:hf-hub:a/b", "os:system", "folder:/etc", "../..", "cifar:resnet20", "x" * 5000),
+    *(
+        "&a ",
+        "*a",
+        "!!python/object:os.system ",
+        "!!binary ",
+        "!!set ",
+        "!!timestamp ",
+        "<<: ",
+        "? ",
+        "- ",
+        "---\n",
+        "...\n",
+    ),
+    *(
+        "[",
+        "]",
+        "{",
+        "}",
+        ": ",
+        "#",
+        "'",
+        '"',
+        "|",
+        ">",
+        "%YAML 1.1\n",
+        "~",
+        "\t",
+        "\r\n",
+        "\\",
+        "\x1b[31m",
+        "\u202e",
+        "\x00",
+    ),
+    *(
+        "null",
+        "true",
+        "yes",
+        ".nan",
+        ".inf",
+        "-.inf",
+        "1e999",
+        "0x7f",
+        "0o17",
+        "1:30:00",
+        "2001-01-01",
+        "-0",
+        "9" * 400,
+        "1_0",
+    ),
+    *(
+        "keep_flops",
+        "model",
+        "data",
+        "lr",
+        "timm:hf-hub:a/b",
+        "os:system",
+        "folder:/etc",
+        "../..",
+        "cifar:resnet20",
+        "x" * 5000,
+    ),
 ]
 
 
@@ -72,7 +123,15 @@ def nest(text: str, rng: random.Random) -> str:
     return f"{text}\nkeep: {opening * depth}{closing * rng.choice([0, depth])}"
 
 
-MUTATIONS: list[Callable[[str, random.Random], str]] = [change_bytes, cut_short, insert_tokens, replace_values, rename, shuffle_lines, nest]
+MUTATIONS: list[Callable[[str, random.Random], str]] = [
+    change_bytes,
+    cut_short,
+    insert_tokens,
+    replace_values,
+    rename,
+    shuffle_lines,
+    nest,
+]
 
 
 def damaged(seed: int) -> tuple[str, str]:

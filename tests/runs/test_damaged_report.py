@@ -77,13 +77,17 @@ def refusal(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_file_that_holds_no_report_is_told_in_one_line(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_file_that_holds_no_report_is_told_in_one_line(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     (tmp_path / "report.json").write_text(TEXTS[name], encoding="utf-8", errors="surrogateescape")
     assert "are damaged" in refusal(tmp_path, capsys)
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_report_with_something_of_the_wrong_kind_is_told_in_one_line(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_report_with_something_of_the_wrong_kind_is_told_in_one_line(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     report = make_report()
     CHANGES[name](report)
     (tmp_path / "report.json").write_text(json.dumps(report))
@@ -91,7 +95,9 @@ def test_a_report_with_something_of_the_wrong_kind_is_told_in_one_line(name: str
 
 
 @pytest.mark.parametrize("line", ["{", "[]", "3", "null", '{"loss": "low"}', "\x00", '{"epoch": true}'])
-def test_records_that_are_damaged_are_told_in_one_line(line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_records_that_are_damaged_are_told_in_one_line(
+    line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     good = json.dumps(make_report()["history"][0])
     (tmp_path / "config.yaml").write_text("model: cifar:resnet20\ndata: digits\n")
     (tmp_path / "metrics.jsonl").write_text(f"{good}\n{line}\n{good}\n")
@@ -106,10 +112,17 @@ def test_a_record_that_is_still_being_written_is_left_out(tmp_path: Path):
     assert len(read_report(run)["history"]) == 3
 
 
-def test_a_run_that_diverged_has_a_page_and_json_that_programs_can_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_run_that_diverged_has_a_page_and_json_that_programs_can_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     report = make_report()
     for record in report["history"]:
-        record |= {"loss": float("nan"), "validation_loss": float("inf"), "top1": float("nan"), "controller_loss": 1e38}
+        record |= {
+            "loss": float("nan"),
+            "validation_loss": float("inf"),
+            "top1": float("nan"),
+            "controller_loss": 1e38,
+        }
     report["after"] |= {"top1": float("nan"), "validation_loss": float("nan")}
     report["baseline"] = {"top1": float("nan")}
     (tmp_path / "report.json").write_text(json.dumps(report))
@@ -123,9 +136,10 @@ def test_a_run_that_diverged_has_a_page_and_json_that_programs_can_read(tmp_path
     assert json.loads(capsys.readouterr().out, parse_constant=refuse)["after"]["top1"] is None
 
 
-@pytest.mark.parametrize("missing", ["after", "before", "agreement", "layers", "schedule", "seconds", "counter", "num_skipped", (
-    "baseline"
-)])
+@pytest.mark.parametrize(
+    "missing",
+    ["after", "before", "agreement", "layers", "schedule", "seconds", "counter", "num_skipped", "baseline"],
+)
 def test_what_is_missing_is_left_out_of_the_page(missing: str, tmp_path: Path):
     report = make_report()
     report.pop(missing, None)
@@ -153,13 +167,25 @@ def test_names_are_text_in_the_card():
 
 def test_wide_layers_make_no_endless_page():
     report = make_report()
-    report["layers"] = [report["layers"][0] | {"total": 2**20, "alive": 2**19, "kept": list(range(0, 2**20, 2))}] * 3
+    report["layers"] = [
+        report["layers"][0] | {"total": 2**20, "alive": 2**19, "kept": list(range(0, 2**20, 2))}
+    ] * 3
     assert len(render_page(report)) < 3_000_000
 
 
 @pytest.mark.parametrize(
     ("low", "high"),
-    [(0, 0), (1, 1), (1e-320, 1e-320), (1e20, 1e20 + 16384), (-1e100, 1e100), (1e100, 1e100), (0, 1e-13), (5, 5 + 1e-11), (1e38, 2e38)],
+    [
+        (0, 0),
+        (1, 1),
+        (1e-320, 1e-320),
+        (1e20, 1e20 + 16384),
+        (-1e100, 1e100),
+        (1e100, 1e100),
+        (0, 1e-13),
+        (5, 5 + 1e-11),
+        (1e38, 2e38),
+    ],
 )
 def test_any_two_numbers_have_a_range(low: float, high: float):
     first, last, ticks = nice_range(low, high)

@@ -7,10 +7,19 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from support.runs import Counter, make_data, make_net, make_settings
-from trainonce.runs.report.live import Lines, LivePanel, Moment, Silence, choose_view, describe, draw, in_minutes
-from trainonce.training import fit
 from support.moments import moment
+from support.runs import Counter, make_data, make_net, make_settings
+from trainonce.runs.report.live import (
+    Lines,
+    LivePanel,
+    Moment,
+    Silence,
+    choose_view,
+    describe,
+    draw,
+    in_minutes,
+)
+from trainonce.training import fit
 from trainonce.training.results import outcome
 
 
@@ -39,7 +48,9 @@ def test_a_dense_run_speaks_of_no_budget():
     assert "target" not in describe(dense) + shown(dense)
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0 s"), (59.4, "59 s"), (61, "1:01 min"), (3600, "1:00 h"), (7325, "2:02 h")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0 s"), (59.4, "59 s"), (61, "1:01 min"), (3600, "1:00 h"), (7325, "2:02 h")]
+)
 def test_durations_are_short(seconds: float, text: str):
     assert in_minutes(seconds) == text
 
@@ -65,7 +76,9 @@ def test_a_terminal_gets_a_panel_and_a_pipe_gets_lines(monkeypatch: pytest.Monke
     assert "[at step 3]" in text
 
 
-def test_a_run_tells_its_view_and_silence_is_silent(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+def test_a_run_tells_its_view_and_silence_is_silent(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
     stream = io.StringIO()
     fit(make_net(), make_data(), settings=make_settings(), view=Lines(stream, seconds=0))
@@ -83,7 +96,14 @@ def test_what_any_part_warns_of_is_seen_once(tmp_path: Path):
 
     stream = io.StringIO()
     settings = make_settings(epochs=2)
-    fit(make_net(), make_data(), settings=settings, out=tmp_path / "run", loss=Counter({3}, warn), view=Lines(stream, seconds=1000))
+    fit(
+        make_net(),
+        make_data(),
+        settings=settings,
+        out=tmp_path / "run",
+        loss=Counter({3}, warn),
+        view=Lines(stream, seconds=1000),
+    )
     assert stream.getvalue().count("skipped a broken image: cat.jpg") == 1
     assert (tmp_path / "run" / "log.txt").read_text().count("skipped a broken image: cat.jpg") == 1
     # The view is let go with the run.

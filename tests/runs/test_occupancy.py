@@ -35,7 +35,9 @@ except FolderInUseError as error:
 
 def run(script: str, folder: Path) -> str:
     """What another process says about the folder."""
-    done = subprocess.run([sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=False, timeout=120
+    )
     return done.stdout + done.stderr
 
 

@@ -43,7 +43,10 @@ CUT_OFF = (
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
-    names = {"model": "timm:a_model_with_a_very_long_name_patch16_clip_quickgelu_224", "data": "folder:/a/long/path/to/a/folder/of/images"}
+    names = {
+        "model": "timm:a_model_with_a_very_long_name_patch16_clip_quickgelu_224",
+        "data": "folder:/a/long/path/to/a/folder/of/images",
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(outcome, "LATENCY_SECONDS", 0.0)
         settings = make_settings(epochs=12)
@@ -51,7 +54,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     report["config"] = names | report["config"]
     report["baseline"] = {"top1": report["after"]["top1"]}
     wide = {"total": 1280, "alive": 640, "kept": list(range(0, 1280, 2))}
-    report["layers"] = [layer | wide | {"name": f"backbone.stages.2.blocks.11.{layer['name']}"} for layer in report["layers"]]
+    report["layers"] = [
+        layer | wide | {"name": f"backbone.stages.2.blocks.11.{layer['name']}"} for layer in report["layers"]
+    ]
     return write_report(folder, report)
 
 
@@ -63,7 +68,9 @@ def browser() -> Iterator[Browser]:
 
 @needs_chromium
 @pytest.mark.parametrize("width", [320, 400, 800, 1400])
-def test_every_picture_is_there_and_nothing_is_asked_for(page: Path, browser: Browser, width: int, tmp_path: Path):
+def test_every_picture_is_there_and_nothing_is_asked_for(
+    page: Path, browser: Browser, width: int, tmp_path: Path
+):
     browser.open(page, width=width)
     boxes = browser.evaluate(BOXES)
     assert len(boxes) == 5 + 2 + 1, "five charts, two layers, one heat map"
@@ -88,7 +95,12 @@ def test_light_and_dark_are_readable(page: Path, browser: Browser):
     seen = {}
     for is_dark in (False, True):
         browser.open(page, width=400, is_dark=is_dark)
-        for place, behind in (("h1", "body"), ("p", "body"), (".card .after", ".card"), (".card .note", ".card")):
+        for place, behind in (
+            ("h1", "body"),
+            ("p", "body"),
+            (".card .after", ".card"),
+            (".card .note", ".card"),
+        ):
             ink = browser.evaluate(f"getComputedStyle(document.querySelector({place!r})).color")
             paper = browser.evaluate(f"getComputedStyle(document.querySelector({behind!r})).backgroundColor")
             high, low = sorted((brightness(ink), brightness(paper)), reverse=True)
@@ -101,10 +113,10 @@ def test_light_and_dark_are_readable(page: Path, browser: Browser):
 @needs_chromium
 def test_a_page_that_asks_and_complains_is_found_out(browser: Browser, tmp_path: Path):
     bad = tmp_path / "bad.html"
-    bad.write_text((
+    bad.write_text(
         '<body style="width: 900px"><img src="picture.png"><script>console.error("no")</script><svg '
         'class="chart"></svg>'
-    ))
+    )
     browser.open(bad, width=400)
     assert browser.requests == [bad.as_uri(), (tmp_path / "picture.png").as_uri()]
     assert browser.complaints
@@ -121,7 +133,10 @@ def brightness(colour: str) -> float:
 
 def test_a_chart_holds_all_of_its_values_or_all_but_the_wild_start():
     values = [1000.0, 900.0, *(float(10 + epoch % 3) for epoch in range(38))]
-    chart = {skips: line_chart("Loss", [Series("loss", values, "accent")], [], skips_start=skips) for skips in (False, True)}
+    chart = {
+        skips: line_chart("Loss", [Series("loss", values, "accent")], [], skips_start=skips)
+        for skips in (False, True)
+    }
     assert ">1000</text>" in chart[False]
     assert ">1000</text>" not in chart[True]
     assert ">12</text>" in chart[True]
@@ -131,5 +146,7 @@ def test_a_chart_holds_all_of_its_values_or_all_but_the_wild_start():
 
 
 def test_what_is_compared_with_is_named_beside_the_title():
-    chart = line_chart("FLOPs kept", [Series("kept", [100.0, 45.0], "third")], [], levels=[Level("budget <45 %>", 45.0)])
+    chart = line_chart(
+        "FLOPs kept", [Series("kept", [100.0, 45.0], "third")], [], levels=[Level("budget <45 %>", 45.0)]
+    )
     assert '<span class="key compared">budget &lt;45 %&gt;</span>' in chart

@@ -40,7 +40,9 @@ VALUES: list[Any] = [
 
 def places(value: Any) -> list[tuple[Any, Any]]:
     """Every container in a value with each of its keys or positions."""
-    keys = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    keys = (
+        list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    )
     return [(value, key) for key in keys] + [place for key in keys for place in places(value[key])]
 
 
@@ -65,7 +67,13 @@ def rename_key(report: dict[str, Any], rng: random.Random) -> None:
     container[rng.choice(["", "<b>", "[/x]", "phase", "name", "\x1b"])] = container.pop(key)
 
 
-MUTATIONS: list[Callable[[dict[str, Any], random.Random], None]] = [replace_value, replace_value, remove_value, swap_values, rename_key]
+MUTATIONS: list[Callable[[dict[str, Any], random.Random], None]] = [
+    replace_value,
+    replace_value,
+    remove_value,
+    swap_values,
+    rename_key,
+]
 
 
 def break_text(text: str, rng: random.Random) -> bytes:
@@ -79,9 +87,9 @@ def break_text(text: str, rng: random.Random) -> bytes:
         return bytes(content)
     if kind == 2:
         place = rng.randrange(len(content))
-        return bytes(content[:place]) + rng.choice([b"[" * 5000, b"{" * 5000, b"9" * 5000, b"NaN", b"1e999", b"\xff\xfe", (
-            b"\\ud800"
-        )])
+        return bytes(content[:place]) + rng.choice(
+            [b"[" * 5000, b"{" * 5000, b"9" * 5000, b"NaN", b"1e999", b"\xff\xfe", (b"\\ud800")]
+        )
     return bytes(content) + bytes(content)
 
 

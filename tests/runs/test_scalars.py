@@ -27,7 +27,10 @@ def no_long_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_history(num_epochs: int) -> list[dict[str, Any]]:
-    return [{"step": step, "loss": 1 / step, "top1": 50.0 + step, "keep_flops": 0.5} for step in range(1, num_epochs + 1)]
+    return [
+        {"step": step, "loss": 1 / step, "top1": 50.0 + step, "keep_flops": 0.5}
+        for step in range(1, num_epochs + 1)
+    ]
 
 
 def check_scalars(out: Path, history: Sequence[Mapping[str, Any]]) -> None:
@@ -60,7 +63,9 @@ def test_scalars_of_a_killed_run_are_all_there_once(tmp_path: Path):
     check_scalars(tmp_path, other)
 
 
-def test_without_tensorboard_the_setting_is_refused_before_any_data_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_without_tensorboard_the_setting_is_refused_before_any_data_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SettingError, match="tensorboard is not installed"):
         fit(make_net(), make_data(), settings=make_settings(tensorboard=True), out=tmp_path / "run")
@@ -96,7 +101,14 @@ def test_a_disk_that_is_full_from_the_first_epoch_on_is_told_once_and_shows_all_
             ballast.unlink() if ballast.exists() else fill(disk)
             return value
 
-        result = fit(make_net(), make_data(), settings=settings, loss=Counter({2, 20}, fill_then_free), out=disk / "run", view=view)
+        result = fit(
+            make_net(),
+            make_data(),
+            settings=settings,
+            loss=Counter({2, 20}, fill_then_free),
+            out=disk / "run",
+            view=view,
+        )
         check_scalars(disk / "run", result.history)
     assert sum("No space left" in line for line in view.lines) == 1
     assert sum("room again" in line for line in view.lines) == 1
@@ -110,7 +122,9 @@ def test_a_place_that_can_not_be_written_is_told_once_and_ends_nothing(tmp_path:
         return value
 
     view, settings = Listener(), make_settings(tensorboard=True)
-    result = fit(make_net(), make_data(), settings=settings, loss=Counter({1}, spoil), out=tmp_path / "run", view=view)
+    result = fit(
+        make_net(), make_data(), settings=settings, loss=Counter({1}, spoil), out=tmp_path / "run", view=view
+    )
     assert sum("can't write into" in line for line in view.lines) == 1
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == len(result.history) == 6
     assert (tmp_path / "run" / "small" / "model.safetensors").is_file()

@@ -11,7 +11,14 @@ from torch import Tensor, nn
 import trainonce
 from trainonce.runs.report.shares import measure_shares
 from trainonce.runs.report.table import as_json, as_table, summarise
-from trainonce.structure.channels import AttributeChange, ChannelGroup, Contraction, Factor, Partition, count_alive
+from trainonce.structure.channels import (
+    AttributeChange,
+    ChannelGroup,
+    Contraction,
+    Factor,
+    Partition,
+    count_alive,
+)
 
 BAR = "\u2502"
 
@@ -21,7 +28,10 @@ def no_attributes(_: Mapping[str, Tensor]) -> tuple[AttributeChange, ...]:
 
 
 def factor(rows: list[tuple[int, list[int]]]) -> Factor:
-    return Factor(counts_R=torch.tensor([count for count, _ in rows]), channels_RL=torch.tensor([channels for _, channels in rows]))
+    return Factor(
+        counts_R=torch.tensor([count for count, _ in rows]),
+        channels_RL=torch.tensor([channels for _, channels in rows]),
+    )
 
 
 @pytest.fixture
@@ -33,11 +43,15 @@ def partition() -> Partition:
         model="toy.Net",
         groups=(
             ChannelGroup("stem", 3, 1, (), None),
-            ChannelGroup("a.very.long.module.name.that.does.not.fit.into.the.table", 2, 16, (), (
-                "softmax in a.b.c"
-            )),
+            ChannelGroup(
+                "a.very.long.module.name.that.does.not.fit.into.the.table", 2, 16, (), "softmax in a.b.c"
+            ),
         ),
-        contractions=(Contraction("a", 10, (wide, narrow)), Contraction("b", 3, (wide,)), Contraction("c", 5, ())),
+        contractions=(
+            Contraction("a", 10, (wide, narrow)),
+            Contraction("b", 3, (wide,)),
+            Contraction("c", 5, ()),
+        ),
         tensor_sizes=(Contraction("a.weight", 1, (narrow,)),),
         shapes={"a.weight": (5, 7)},
         notes=("the second head was not seen",),
@@ -49,12 +63,20 @@ def partition() -> Partition:
 @pytest.fixture(scope="module")
 def real_partition() -> Partition:
     model = nn.Sequential(
-        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 16, 5)
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 6, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(6 * 16, 5),
     )
     return trainonce.inspect(model.eval(), torch.randn(1, 3, 8, 8))
 
 
-def size_with_one_channel_left(partition: Partition, contractions: tuple[Contraction, ...], index: int) -> int:
+def size_with_one_channel_left(
+    partition: Partition, contractions: tuple[Contraction, ...], index: int
+) -> int:
     masks = [torch.ones(group.num_channels, dtype=torch.long) for group in partition.groups]
     masks[index][1:] = 0
     alive = torch.cat([*masks, torch.ones(1, dtype=torch.long)])
@@ -65,8 +87,12 @@ def size_with_one_channel_left(partition: Partition, contractions: tuple[Contrac
 def test_shares_are_what_vanishes_from_the_exact_cost(which: str, request: pytest.FixtureRequest):
     partition = request.getfixturevalue(which)
     for index, share in enumerate(measure_shares(partition)):
-        assert share.macs == partition.macs - size_with_one_channel_left(partition, partition.contractions, index)
-        assert share.parameters == partition.num_parameters - size_with_one_channel_left(partition, partition.tensor_sizes, index)
+        assert share.macs == partition.macs - size_with_one_channel_left(
+            partition, partition.contractions, index
+        )
+        assert share.parameters == partition.num_parameters - size_with_one_channel_left(
+            partition, partition.tensor_sizes, index
+        )
 
 
 def test_shares_of_a_partition_without_groups_are_none():
@@ -110,5 +136,9 @@ def test_json_says_what_the_partition_says(real_partition: Partition):
     assert data["macs"] == real_partition.macs
     assert data["prunable_macs"] == real_partition.prunable_macs
     assert [group["name"] for group in data["groups"]] == [group.name for group in real_partition.groups]
-    assert [group["kept_because"] for group in data["groups"]] == [group.kept_because for group in real_partition.groups]
-    assert [group["macs"] for group in data["groups"]] == [share.macs for share in measure_shares(real_partition)]
+    assert [group["kept_because"] for group in data["groups"]] == [
+        group.kept_because for group in real_partition.groups
+    ]
+    assert [group["macs"] for group in data["groups"]] == [
+        share.macs for share in measure_shares(real_partition)
+    ]

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from trainonce.runs.report.plain_files import UnreadableFileError, read_yaml_values
 from trainonce.errors import SettingError
+from trainonce.runs.report.plain_files import UnreadableFileError, read_yaml_values
 
 
 def read_yaml(file: Path) -> dict[str, Any]:

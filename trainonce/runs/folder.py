@@ -22,22 +22,36 @@ from typing import Any
 import torch
 
 import trainonce
+from trainonce.errors import SettingError
+from trainonce.messages.plain_text import shorten, shown, shown_path
+from trainonce.runs.config_file import read_yaml, to_yaml
+from trainonce.runs.occupancy import LOCK, occupied
+from trainonce.storage.atomic import is_draft, is_link, open_own, refuse_links, remove_drafts, write_file
 from trainonce.storage.checkpoint import recover
 from trainonce.zoo.names import how_to_resume
-from trainonce.messages.plain_text import shown, shown_path
-from trainonce.storage.atomic import is_draft, is_link, open_own, refuse_links, remove_drafts, write_file
-from trainonce.runs.config_file import read_yaml, to_yaml
-from trainonce.errors import SettingError
-from trainonce.messages.plain_text import shorten
-from trainonce.runs.occupancy import LOCK, occupied
 
-CONFIG, METRICS, SUMMARY, ENVIRONMENT, LOG, REPORT = "config.yaml", "metrics.jsonl", "summary.csv", "env.json", "log.txt", (
-    "report.json"
+CONFIG, METRICS, SUMMARY, ENVIRONMENT, LOG, REPORT = (
+    "config.yaml",
+    "metrics.jsonl",
+    "summary.csv",
+    "env.json",
+    "log.txt",
+    "report.json",
 )
 CHECKPOINTS, SMALL, PAGE, STARTED = "checkpoints", "small", "report.html", "started.yaml"
-COLUMNS = ("epoch", "step", "loss", "validation_loss", "top1", "top5", "lr", "phase", "keep_flops", "controller_loss", (
-    "seconds"
-))
+COLUMNS = (
+    "epoch",
+    "step",
+    "loss",
+    "validation_loss",
+    "top1",
+    "top5",
+    "lr",
+    "phase",
+    "keep_flops",
+    "controller_loss",
+    "seconds",
+)
 
 log = logging.getLogger("trainonce")
 
@@ -55,9 +69,9 @@ def stage_of(folder: Path) -> Stage:
     if not folder.exists() or (folder.is_dir() and all(_is_left_over(entry) for entry in folder.iterdir())):
         return Stage.NEW
     if not (folder / CONFIG).is_file():
-        raise SettingError((
+        raise SettingError(
             f"out is {shown_path(folder)}, which exists and holds no run. Choose another, or empty it."
-        ))
+        )
     return Stage.FINISHED if (folder / REPORT).is_file() else Stage.UNFINISHED
 
 
@@ -144,9 +158,9 @@ def _read_started(folder: Path) -> dict[str, Any] | None:
     found = read_yaml(file)
     text = file.read_text(encoding="utf-8")
     if text != _started_text(text.partition("\n")[2]):
-        raise SettingError((
+        raise SettingError(
             f"{shown_path(file)} was changed: its sha256 differs. Restore it from a copy, or start a new run."
-        ))
+        )
     return found
 
 
@@ -156,7 +170,9 @@ def room_in(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise SettingError(f"can't write into {shown_path(folder)} ({shown(error, most=300)}). Make room there, and allow writing.") from None
+        raise SettingError(
+            f"can't write into {shown_path(folder)} ({shown(error, most=300)}). Make room there, and allow writing."
+        ) from None
 
 
 class _PatientFile(logging.FileHandler):
@@ -210,7 +226,11 @@ def clear(folder: Path) -> None:
 def write_start(folder: Path, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
     """What is known when a run begins."""
     text = to_yaml(config)
-    for name, content in ((CONFIG, text), (ENVIRONMENT, json.dumps(environment, indent=2) + "\n"), (STARTED, _started_text(text))):
+    for name, content in (
+        (CONFIG, text),
+        (ENVIRONMENT, json.dumps(environment, indent=2) + "\n"),
+        (STARTED, _started_text(text)),
+    ):
         # A run that was killed in between has the one and not the other; a run that goes on keeps all.
         if not (folder / name).is_file():
             write_file(folder / name, content)
@@ -261,7 +281,10 @@ def _cpu_name() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor() or platform.machine()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
 
 
 def _rows(records: Sequence[Mapping[str, Any]]) -> str:

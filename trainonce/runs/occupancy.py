@@ -8,8 +8,6 @@ Programs that are started get none: Python's files close on exec.
 
 from __future__ import annotations
 
-from trainonce.errors import FolderInUseError
-
 import errno
 import importlib
 import logging
@@ -21,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from trainonce.errors import FolderInUseError
 from trainonce.messages.plain_text import shown, shown_path
 from trainonce.storage.atomic import open_own
 
@@ -51,16 +50,16 @@ def occupied(folder: Path) -> Iterator[None]:
     key = folder.resolve()
     with open_own(folder / LOCK, "a+") as stream:
         if key in _held or not _is_locked(stream, folder):
-            raise FolderInUseError((
+            raise FolderInUseError(
                 f"{shown_path(folder)} is in use by {_holder(stream)}. Wait for it, stop it, or choose "
                 "another out."
-            ))
+            )
         _held[key] = stream
         try:
             stream.truncate(0)
-            stream.write((
+            stream.write(
                 f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}"
-            ))
+            )
             stream.flush()
             yield
         finally:

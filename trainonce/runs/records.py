@@ -19,13 +19,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainonce.storage.artifact import load, save
-from trainonce.errors import DiskFullError
-from trainonce.storage.checkpoint import save_checkpoint
 from trainonce.data.identity.keeping import FILE as IDENTITY
-from trainonce.storage.atomic import remove_whole, write_file
+from trainonce.errors import DiskFullError
 from trainonce.runs import folder as run_folder
 from trainonce.runs.scalars import FOLDER, Scalars
+from trainonce.storage.artifact import load, save
+from trainonce.storage.atomic import remove_whole, write_file
+from trainonce.storage.checkpoint import save_checkpoint
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 CONTROLLER_SAMPLES = "controller_samples.json"
@@ -140,4 +140,8 @@ def _holds(place: Path, small: nn.Module) -> bool:
     except Exception:
         # Whatever is wrong with it or with copying the model: it is written anew.
         return False
-    return all(torch.equal(found[name], tensor) for name, tensor in small.state_dict().items() if isinstance(tensor, torch.Tensor))
+    return all(
+        torch.equal(found[name], tensor)
+        for name, tensor in small.state_dict().items()
+        if isinstance(tensor, torch.Tensor)
+    )

@@ -17,8 +17,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from trainonce.storage.atomic import refuse_links
 from trainonce.errors import SettingError
+from trainonce.storage.atomic import refuse_links
 
 FOLDER = "tensorboard"
 MESSAGES = "tensorboard.compat.proto"
@@ -28,9 +28,9 @@ NAMES = ("loss", "validation_loss", "top1", "top5", "lr", "keep_flops", "keep_pa
 def check_installed() -> None:
     """Raise SettingError if there is no TensorBoard."""
     if importlib.util.find_spec("tensorboard") is None:
-        raise SettingError((
+        raise SettingError(
             "tensorboard is not installed. Install it with pip install tensorboard, or leave the setting out."
-        ))
+        )
 
 
 def check_place(out: Path | None) -> None:
@@ -67,11 +67,15 @@ class Scalars:
         self._folder.mkdir(exist_ok=True)
         number = sum(1 for _ in self._folder.iterdir())
         # TensorBoard reads files in the order of their names.
-        path = self._folder / f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{number:06d}"
+        path = (
+            self._folder / f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{number:06d}"
+        )
         file = FileIO(path, "x")
         version = messages.Event(wall_time=time.time(), file_version="brain.Event:2")
         # A session that starts at step 0 hides every event that was read before it.
-        start = messages.Event(wall_time=time.time(), step=0, session_log=messages.SessionLog(status=messages.SessionLog.START))
+        start = messages.Event(
+            wall_time=time.time(), step=0, session_log=messages.SessionLog(status=messages.SessionLog.START)
+        )
         try:
             _write_events(file, [version, start])
         except OSError:

@@ -28,7 +28,10 @@ def render_card(report: Mapping[str, Any]) -> str:
         "",
         "| | before | after | change |",
         "|---|---|---|---|",
-        *(f"| {figure.label} | {figure.before or '-'} | {figure.after} | {figure.change or '-'} |" for figure in figures_of(report)),
+        *(
+            f"| {figure.label} | {figure.before or '-'} | {figure.after} | {figure.change or '-'} |"
+            for figure in figures_of(report)
+        ),
         "",
         f"FLOPs are counted by {_plain(report.get('counter') or 'torch')}. "
         f"Milliseconds were measured on {_plain(environment.get('cpu', '?'))}, "

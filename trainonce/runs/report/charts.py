@@ -57,7 +57,9 @@ def line_chart(
     off. What `holds` says lies inside it in any case.
     """
     epochs = max((len(one.values) for one in series), default=0)
-    known = _worth_showing(series, epochs if skips_start else 0) + [level.value for level in levels] + [*holds]
+    known = (
+        _worth_showing(series, epochs if skips_start else 0) + [level.value for level in levels] + [*holds]
+    )
     if len(known) == len(levels) + len(holds):
         return Markup("")
     low, high, ticks = nice_range(min(known), max(known))
@@ -69,7 +71,11 @@ def line_chart(
     def y(value: float) -> float:
         return TOP + (HEIGHT - TOP - BOTTOM) * (high - value) / (high - low)
 
-    parts = [Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(WIDTH, HEIGHT, title)]
+    parts = [
+        Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
+            WIDTH, HEIGHT, title
+        )
+    ]
     frame = "frame-" + "".join(letter if letter.isalnum() else "-" for letter in title.lower())
     parts.append(
         Markup('<clipPath id="{}"><rect x="{}" y="{}" width="{}" height="{}"/></clipPath>').format(
@@ -80,12 +86,16 @@ def line_chart(
     parts += _axes({tick: _label(tick, unit) for tick in ticks}, y, epochs, x)
     for level in levels:
         parts.append(
-            Markup('<line class="level" x1="{:.1f}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(left, WIDTH - RIGHT, *[y(level.value)] * 2)
+            Markup('<line class="level" x1="{:.1f}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(
+                left, WIDTH - RIGHT, *[y(level.value)] * 2
+            )
         )
     parts.append(Markup('<g clip-path="url(#{})">').format(frame))
     parts += [_curve(one, x, y, unit) for one in series]
     parts.append(Markup("</g></svg>"))
-    keys = [(one.style, one.label) for one in series if len(series) > 1] + [("compared", level.label) for level in levels]
+    keys = [(one.style, one.label) for one in series if len(series) > 1] + [
+        ("compared", level.label) for level in levels
+    ]
     legend = Markup("").join(Markup('<span class="key {}">{}</span>').format(*key) for key in keys)
     return Markup('<figure><figcaption>{}<span class="keys">{}</span></figcaption>{}</figure>').format(
         title, legend, Markup("").join(parts)
@@ -97,7 +107,12 @@ def _worth_showing(series: Sequence[Series], epochs: int) -> list[float]:
 
     Those after the first tenth of so many epochs, if there are any.
     """
-    found = [(epoch, value) for one in series for epoch, value in enumerate(one.values) if value is not None and math.isfinite(value)]
+    found = [
+        (epoch, value)
+        for one in series
+        for epoch, value in enumerate(one.values)
+        if value is not None and math.isfinite(value)
+    ]
     later = [value for epoch, value in found if epoch >= epochs / 10]
     return later if len(later) > 2 else [value for _, value in found]
 
@@ -123,12 +138,16 @@ def _shades(spans: Sequence[Span], epochs: int, x) -> list[Markup]:
         if right <= left:
             continue
         parts.append(
-            Markup('<rect class="phase {}" x="{:.1f}" y="{}" width="{:.1f}" height="{}"><title>{}</title></rect>').format(
-                span.phase, left, TOP, right - left, HEIGHT - TOP - BOTTOM, span.phase
-            )
+            Markup(
+                '<rect class="phase {}" x="{:.1f}" y="{}" width="{:.1f}" height="{}"><title>{}</title></rect>'
+            ).format(span.phase, left, TOP, right - left, HEIGHT - TOP - BOTTOM, span.phase)
         )
         if right - left > 9 * len(span.phase) * 0.62:
-            parts.append(Markup('<text class="phase-name" x="{:.1f}" y="{}">{}</text>').format((left + right) / 2, TOP - 6, span.phase))
+            parts.append(
+                Markup('<text class="phase-name" x="{:.1f}" y="{}">{}</text>').format(
+                    (left + right) / 2, TOP - 6, span.phase
+                )
+            )
     return parts
 
 
@@ -140,25 +159,48 @@ def _axes(ticks: Mapping[float, str], y, epochs: int, x) -> list[Markup]:
     parts, left = [], x(1)
     for tick, label in ticks.items():
         parts.append(
-            Markup('<line class="grid" x1="{:.1f}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(left, WIDTH - RIGHT, y(tick), y(tick))
+            Markup('<line class="grid" x1="{:.1f}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(
+                left, WIDTH - RIGHT, y(tick), y(tick)
+            )
         )
-        parts.append(Markup('<text class="tick" x="{:.1f}" y="{:.1f}" text-anchor="end">{}</text>').format(left - 6, y(tick) + 3.5, label))
-    _, _, marks = nice_range(1, max(2, epochs))
-    for mark in sorted({1, epochs, *(int(mark) for mark in marks if 1 < mark < epochs * 0.95 and mark == int(mark))}):
         parts.append(
-            Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(x(mark), HEIGHT - BOTTOM + 14, mark)
+            Markup('<text class="tick" x="{:.1f}" y="{:.1f}" text-anchor="end">{}</text>').format(
+                left - 6, y(tick) + 3.5, label
+            )
         )
-    parts.append(Markup('<text class="tick" x="{}" y="{}" text-anchor="end">epoch</text>').format(WIDTH - RIGHT, HEIGHT - 3))
+    _, _, marks = nice_range(1, max(2, epochs))
+    for mark in sorted(
+        {1, epochs, *(int(mark) for mark in marks if 1 < mark < epochs * 0.95 and mark == int(mark))}
+    ):
+        parts.append(
+            Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
+                x(mark), HEIGHT - BOTTOM + 14, mark
+            )
+        )
+    parts.append(
+        Markup('<text class="tick" x="{}" y="{}" text-anchor="end">epoch</text>').format(
+            WIDTH - RIGHT, HEIGHT - 3
+        )
+    )
     return parts
 
 
 def _curve(one: Series, x, y, unit: str) -> Markup:
-    points = [(epoch, value) for epoch, value in enumerate(one.values, start=1) if value is not None and math.isfinite(value)]
+    points = [
+        (epoch, value)
+        for epoch, value in enumerate(one.values, start=1)
+        if value is not None and math.isfinite(value)
+    ]
     if not points:
         return Markup("")
-    path = " ".join(f"{'M' if index == 0 else 'L'}{x(epoch):.1f} {y(value):.1f}" for index, (epoch, value) in enumerate(points))
+    path = " ".join(
+        f"{'M' if index == 0 else 'L'}{x(epoch):.1f} {y(value):.1f}"
+        for index, (epoch, value) in enumerate(points)
+    )
     last_epoch, last = points[-1]
     dot = Markup('<circle class="dot {}" cx="{:.1f}" cy="{:.1f}" r="3"><title>{}</title></circle>').format(
         one.style, x(last_epoch), y(last), f"{one.label}, epoch {last_epoch}: {last:.4g}{unit}"
     )
-    return Markup('<path class="curve {}" d="{}"><title>{}</title></path>{}').format(one.style, path, escape(one.label), dot)
+    return Markup('<path class="curve {}" d="{}"><title>{}</title></path>{}').format(
+        one.style, path, escape(one.label), dot
+    )

@@ -6,18 +6,20 @@ page without end are refused.
 
 from __future__ import annotations
 
-from trainonce.errors import TrainonceError
-
-from trainonce.errors import ReportError
-
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainonce.zoo.names import how_to_resume
+from trainonce.errors import ReportError, TrainonceError
 from trainonce.messages.plain_text import in_one_line
-from trainonce.runs.report.plain_files import UnreadableFileError, read_json_lines, read_json_values, read_yaml_values
+from trainonce.runs.report.plain_files import (
+    UnreadableFileError,
+    read_json_lines,
+    read_json_values,
+    read_yaml_values,
+)
+from trainonce.zoo.names import how_to_resume
 
 REPORT, CONFIG, METRICS, ENVIRONMENT = "report.json", "config.yaml", "metrics.jsonl", "env.json"
 VERSION = 1
@@ -39,13 +41,15 @@ def read_facts(folder: Path) -> dict[str, Any]:
         elif (folder / CONFIG).is_file():
             facts = _facts_so_far(folder)
         else:
-            raise ReportError((
+            raise ReportError(
                 f"there is no run in {folder}. Pass the folder that trainonce train wrote, which holds "
                 f"{CONFIG}."
-            ))
+            )
         check_facts(facts)
     except (UnreadableFileError, _WrongKindError) as error:
-        raise ReportError(f"the files in {folder} are damaged: {error} Copy the folder again, or train again.") from None
+        raise ReportError(
+            f"the files in {folder} are damaged: {error} Copy the folder again, or train again."
+        ) from None
     return facts
 
 
@@ -56,10 +60,12 @@ def check_facts(facts: Any) -> None:
         raise _WrongKindError(f"its layers have more than {MOST_CHANNELS_IN_ALL} channels.")
     for layer in facts.get("layers") or ():
         total, alive, kept = layer["total"], layer["alive"], layer["kept"]
-        if not 0 <= alive <= total or (kept is not None and not all(0 <= channel < total for channel in kept)):
-            raise _WrongKindError((
+        if not 0 <= alive <= total or (
+            kept is not None and not all(0 <= channel < total for channel in kept)
+        ):
+            raise _WrongKindError(
                 f"the layer {in_one_line(layer['name'], 60)!r} has channels that are not there."
-            ))
+            )
     for record in facts["history"]:
         for name, counts in (record.get("alive") or {}).items():
             if len(counts) != 2 or not 0 <= counts[0] <= counts[1] or counts[1] < 1:
@@ -93,7 +99,11 @@ class _WrongKindError(TrainonceError, ValueError):
 
 
 def _refuse(value: Any, where: str, wanted: str) -> _WrongKindError:
-    found = in_one_line(repr(value)[:200], 40) if isinstance(value, str | float | bool | None) else type(value).__name__
+    found = (
+        in_one_line(repr(value)[:200], 40)
+        if isinstance(value, str | float | bool | None)
+        else type(value).__name__
+    )
     return _WrongKindError(f"{in_one_line(where, 80)} is {found}, not {wanted}.")
 
 
@@ -168,7 +178,9 @@ _NUMBER, _COUNT = _optional(_number), _optional(_whole())
 _CONFIG = _fields({"keep_flops": _optional(_finite), "keep_params": _optional(_finite)})
 _LATENCY = _optional(_fields(dict.fromkeys(("median", "low", "high"), _finite), "median low high"))
 _SCORES = dict.fromkeys(("top1", "top5", "validation_loss"), _NUMBER)
-_MODEL = _fields({**_SCORES, **dict.fromkeys(("macs", "parameters", "bytes"), _COUNT), "latency_ms": _LATENCY})
+_MODEL = _fields(
+    {**_SCORES, **dict.fromkeys(("macs", "parameters", "bytes"), _COUNT), "latency_ms": _LATENCY}
+)
 _RECORD = _fields(
     {
         **_SCORES,
@@ -191,11 +203,16 @@ _LAYER = _fields(
     "name total width alive kept kept_because",
 )
 _SCHEDULE = _fields(
-    {"steps_per_epoch": _whole(1), "total_steps": _whole(), "phases": _optional(_named(_COUNT))}, (
-        "steps_per_epoch total_steps"
-    )
+    {"steps_per_epoch": _whole(1), "total_steps": _whole(), "phases": _optional(_named(_COUNT))},
+    "steps_per_epoch total_steps",
 )
-_AGREEMENT = _fields({**dict.fromkeys(("num_same", "num_samples", "num_compared"), _COUNT), "unit": _text, "largest_difference": _NUMBER})
+_AGREEMENT = _fields(
+    {
+        **dict.fromkeys(("num_same", "num_samples", "num_compared"), _COUNT),
+        "unit": _text,
+        "largest_difference": _NUMBER,
+    }
+)
 _REPORT = _fields(
     {
         "version": _whole(VERSION, VERSION),

@@ -35,13 +35,25 @@ def figures_of(report: Mapping[str, Any]) -> list[Figure]:
     ):
         if before.get(key) and after.get(key):
             share = after[key] / before[key]
-            found.append(Figure(label, show(before[key]), show(after[key]), percent_change(share), share, note, share > 1))
+            found.append(
+                Figure(
+                    label, show(before[key]), show(after[key]), percent_change(share), share, note, share > 1
+                )
+            )
     one, other = before.get("latency_ms"), after.get("latency_ms")
     if one and other and one["median"] > 0:
         share = other["median"] / one["median"]
         note = f"batch 1, median; fastest and slowest tenth {other['low']:.2f} and {other['high']:.2f} ms"
         found.append(
-            Figure("Latency", f"{one['median']:.2f} ms", f"{other['median']:.2f} ms", percent_change(share), share, note, share > 1)
+            Figure(
+                "Latency",
+                f"{one['median']:.2f} ms",
+                f"{other['median']:.2f} ms",
+                percent_change(share),
+                share,
+                note,
+                share > 1,
+            )
         )
     return [figure for figure in found if figure is not None]
 
@@ -69,7 +81,11 @@ def _accuracy(report: Mapping[str, Any], after: Mapping[str, Any]) -> Figure | N
         return None
     baseline = (report.get("baseline") or {}).get("top1")
     parts = [f"top-5 {after['top5']:.2f} %"] if after.get("top5") is not None else []
-    parts.append("before: the whole model trained the same way" if baseline is not None else "no whole model to compare with")
+    parts.append(
+        "before: the whole model trained the same way"
+        if baseline is not None
+        else "no whole model to compare with"
+    )
     before = "" if baseline is None else f"{baseline:.2f} %"
     change = "" if baseline is None else f"{after['top1'] - baseline:+.2f} points"
     is_worse = baseline is not None and after["top1"] < baseline - 1

@@ -138,7 +138,9 @@ class LivePanel:
         self._title = title
         self._console = console or Console(stderr=True)
         self._moment: Moment | None = None
-        self._live = Live(console=self._console, refresh_per_second=4, get_renderable=self._draw, transient=False)
+        self._live = Live(
+            console=self._console, refresh_per_second=4, get_renderable=self._draw, transient=False
+        )
         self._live.start()
 
     def show(self, moment: Moment) -> None:
@@ -186,7 +188,13 @@ def draw(moment: Moment, title: str) -> RenderableType:
     table.add_column(style="dim", justify="right")
     table.add_column()
     colour = STYLES.get(moment.phase, "white")
-    bar = ProgressBar(total=moment.total_steps, completed=moment.step, width=BAR_WIDTH, complete_style=colour, finished_style=colour)
+    bar = ProgressBar(
+        total=moment.total_steps,
+        completed=moment.step,
+        width=BAR_WIDTH,
+        complete_style=colour,
+        finished_style=colour,
+    )
     share = f"{100 * moment.step / max(1, moment.total_steps):.0f} %, {in_minutes(moment.seconds_left)} left"
     table.add_row("progress", _beside(bar, Text(share)))
     table.add_row("epoch", f"{moment.epoch:.1f} of {moment.epochs}, {moment.steps_per_second:.1f} steps/s")
@@ -199,7 +207,13 @@ def draw(moment: Moment, title: str) -> RenderableType:
         words = Text(f"{100 * moment.keep_flops:.1f} %, target {100 * moment.keep_flops_target:.1f} %")
         table.add_row("kept", _beside(kept, words))
         table.add_row("channels", f"{moment.num_alive} of {moment.num_units} alive")
-    return Panel(Group(table), title=Text(in_one_line(title, 200)), title_align="left", border_style=colour, expand=False)
+    return Panel(
+        Group(table),
+        title=Text(in_one_line(title, 200)),
+        title_align="left",
+        border_style=colour,
+        expand=False,
+    )
 
 
 def in_minutes(seconds: float) -> str:

@@ -45,9 +45,9 @@ def bar_code(layer: Mapping[str, Any], widest: int) -> Markup:
         kept = {stripe for stripe in range(MOST_STRIPES) if stripe * total // MOST_STRIPES in kept}
         total = MOST_STRIPES
     parts = [
-        Markup('<svg class="code" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{} of {} channels">').format(
-            BAR_WIDTH, BAR_HEIGHT, layer["alive"], layer["total"]
-        ),
+        Markup(
+            '<svg class="code" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{} of {} channels">'
+        ).format(BAR_WIDTH, BAR_HEIGHT, layer["alive"], layer["total"]),
         Markup('<rect class="gone" width="{:.1f}" height="{}"/>').format(length, BAR_HEIGHT),
     ]
     gap = 0.6 if length / total > 3 else 0.0
@@ -71,15 +71,17 @@ def heat_map(history: Sequence[Mapping[str, Any]]) -> Markup:
     row_height, label_width = 12, 0
     cell_width = BAR_WIDTH / len(records)
     parts = [
-        Markup('<svg class="heat" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="masks over epochs">').format(
-            BAR_WIDTH + label_width, row_height * len(names)
-        )
+        Markup(
+            '<svg class="heat" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="masks over epochs">'
+        ).format(BAR_WIDTH + label_width, row_height * len(names))
     ]
     for row, name in enumerate(names):
         for column, record in enumerate(records):
             alive, total = record["alive"].get(name, (0, 1))
             parts.append(
-                Markup('<rect x="{:.2f}" y="{}" width="{:.2f}" height="{}" fill-opacity="{:.2f}"><title>{}</title></rect>').format(
+                Markup(
+                    '<rect x="{:.2f}" y="{}" width="{:.2f}" height="{}" fill-opacity="{:.2f}"><title>{}</title></rect>'
+                ).format(
                     column * cell_width,
                     row * row_height,
                     cell_width + 0.2,

@@ -19,7 +19,11 @@ from trainonce.runs.report.run_table import verdict
 from trainonce.runs.report.table import generalise_reason
 
 _ENVIRONMENT = Environment(
-    loader=PackageLoader("trainonce.runs.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    loader=PackageLoader("trainonce.runs.report"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
 )
 
 
@@ -55,9 +59,16 @@ def phase_spans(report: Mapping[str, Any]) -> list[Span]:
     phases = (schedule or {}).get("phases") or {}
     if schedule and phases:
         per_epoch = schedule["steps_per_epoch"]
-        starts = [("warm-up", 0), *((name, phases[name]) for name in ("search", "settle", "small") if phases.get(name) is not None)]
+        starts = [
+            ("warm-up", 0),
+            *((name, phases[name]) for name in ("search", "settle", "small") if phases.get(name) is not None),
+        ]
         ends = [start for _, start in starts[1:]] + [schedule["total_steps"]]
-        return [Span(name, start / per_epoch, end / per_epoch) for (name, start), end in zip(starts, ends, strict=True) if end > start]
+        return [
+            Span(name, start / per_epoch, end / per_epoch)
+            for (name, start), end in zip(starts, ends, strict=True)
+            if end > start
+        ]
     spans: list[Span] = []
     for epoch, record in enumerate(history, start=1):
         phase = record.get("phase")
@@ -77,14 +88,26 @@ def _charts(report: Mapping[str, Any], spans: Sequence[Span]) -> list[Markup]:
         return [None if record.get(name) is None else scale * record[name] for record in history]
 
     baseline = (report.get("baseline") or {}).get("top1")
-    accuracy_levels = [] if baseline is None or not math.isfinite(baseline) else [Level(f"whole model {baseline:.2f} %", baseline)]
+    accuracy_levels = (
+        []
+        if baseline is None or not math.isfinite(baseline)
+        else [Level(f"whole model {baseline:.2f} %", baseline)]
+    )
     charts = [
         line_chart(
-            "Top-1 accuracy", [Series("top-1", column("top1"), "accent")], spans, levels=accuracy_levels, unit="%", skips_start=True
+            "Top-1 accuracy",
+            [Series("top-1", column("top1"), "accent")],
+            spans,
+            levels=accuracy_levels,
+            unit="%",
+            skips_start=True,
         ),
         line_chart(
             "Loss",
-            [Series("training", column("loss"), "second"), Series("validation", column("validation_loss"), "accent")],
+            [
+                Series("training", column("loss"), "second"),
+                Series("validation", column("validation_loss"), "accent"),
+            ],
             spans,
             skips_start=True,
         ),
@@ -94,7 +117,9 @@ def _charts(report: Mapping[str, Any], spans: Sequence[Span]) -> list[Markup]:
         levels = [] if budget is None else [Level(f"budget {100 * budget:g} %", 100 * budget)]
         kept = Series("kept", column("keep_flops", 100), "third")
         charts.append(line_chart("FLOPs kept", [kept], spans, levels=levels, unit="%", holds=(100.0,)))
-        charts.append(line_chart("Controller loss", [Series("controller", _while_searching(history), "fourth")], spans))
+        charts.append(
+            line_chart("Controller loss", [Series("controller", _while_searching(history), "fourth")], spans)
+        )
     charts.append(line_chart("Learning rate", [Series("learning rate", column("lr"), "second")], spans))
     return [chart for chart in charts if chart]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from trainonce.errors import TrainonceError
-
 import json
 import os
 import stat
@@ -13,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from trainonce.errors import TrainonceError
 from trainonce.messages.plain_text import in_one_line, reason_of
 
 LARGEST_YAML = 100_000
@@ -39,7 +38,9 @@ class _PlainLoader(yaml.SafeLoader):
         """The next node, if it is a plain one."""
         event: Any = self.peek_event()
         if getattr(event, "anchor", None) is not None:
-            raise yaml.MarkedYAMLError(problem="anchors (&) and aliases (*) are not allowed here", problem_mark=event.start_mark)
+            raise yaml.MarkedYAMLError(
+                problem="anchors (&) and aliases (*) are not allowed here", problem_mark=event.start_mark
+            )
         self.depth += 1
         if self.depth > DEEPEST_YAML:
             raise yaml.MarkedYAMLError(problem="it is nested too deeply", problem_mark=event.start_mark)
@@ -52,7 +53,9 @@ class _PlainLoader(yaml.SafeLoader):
         seen = set()
         for name, _ in node.value:
             if name.value in seen and isinstance(name.value, str):
-                raise yaml.MarkedYAMLError(problem=f"{in_one_line(name.value, 60)} is given twice", problem_mark=name.start_mark)
+                raise yaml.MarkedYAMLError(
+                    problem=f"{in_one_line(name.value, 60)} is given twice", problem_mark=name.start_mark
+                )
             seen.add(name.value if isinstance(name.value, str) else None)
         return super().construct_mapping(node, deep=deep)
 
@@ -68,7 +71,9 @@ def read_bytes(file: Path, largest: int) -> bytes:
     except (OSError, ValueError) as error:
         if isinstance(error, UnreadableFileError):
             raise
-        raise UnreadableFileError(f"can't read {file} ({getattr(error, 'strerror', None) or reason_of(error)}).") from None
+        raise UnreadableFileError(
+            f"can't read {file} ({getattr(error, 'strerror', None) or reason_of(error)})."
+        ) from None
     if len(found) > largest:
         raise UnreadableFileError(f"{file} is larger than {largest:,} bytes, which is too much.")
     return found
@@ -82,7 +87,15 @@ def read_yaml_values(file: Path) -> Any:
         found = loader.get_single_data()
     except UnreadableFileError:
         raise
-    except (yaml.YAMLError, ValueError, RecursionError, AttributeError, TypeError, LookupError, OverflowError) as error:
+    except (
+        yaml.YAMLError,
+        ValueError,
+        RecursionError,
+        AttributeError,
+        TypeError,
+        LookupError,
+        OverflowError,
+    ) as error:
         # The constructors of YAML's dates, numbers and sets raise whatever Python raises.
         raise UnreadableFileError(f"{file} is not valid YAML ({_place_of(error)}).") from None
     finally:

@@ -40,7 +40,9 @@ def measure_shares(partition: Partition) -> tuple[Share, ...]:
     return tuple(Share(macs=macs[index], parameters=parameters[index]) for index in range(len(widths)))
 
 
-def _vanishing(contractions: Iterable[Contraction], group_of_channel: Tensor, is_first: Tensor) -> dict[int, int]:
+def _vanishing(
+    contractions: Iterable[Contraction], group_of_channel: Tensor, is_first: Tensor
+) -> dict[int, int]:
     """For each group the sum, over all contractions, of  c * (prod_f full_f - prod_f (full_f - lost_f))."""
     vanished: dict[int, int] = defaultdict(int)
     for contraction in contractions:
@@ -62,5 +64,7 @@ def _lost_by_group(factor: Factor, group_of_channel: Tensor, is_first: Tensor) -
     rows_RL = torch.arange(len(group_RL)).unsqueeze(1).expand_as(group_RL)
     # A row that needs two channels of one group dies once.
     pairs = torch.stack([group_RL.flatten(), rows_RL.flatten()])[:, (group_RL >= 0).flatten()].unique(dim=1)
-    lost = torch.zeros(len(group_of_channel), dtype=torch.long).index_add_(0, pairs[0], factor.counts_R.long()[pairs[1]])
+    lost = torch.zeros(len(group_of_channel), dtype=torch.long).index_add_(
+        0, pairs[0], factor.counts_R.long()[pairs[1]]
+    )
     return {group: int(lost[group]) for group in pairs[0].unique().tolist()}

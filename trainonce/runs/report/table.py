@@ -13,9 +13,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trainonce.structure.channels import ChannelGroup, Partition, Role
 from trainonce.messages.plain_text import in_one_line
 from trainonce.runs.report.shares import Share, measure_shares
+from trainonce.structure.channels import ChannelGroup, Partition, Role
 
 _LONGEST_MODULE = 36
 _MODULE_NAME = re.compile(r" in (?!place\b|the\b)[\w.]+(?= |,|$)")
@@ -28,7 +28,9 @@ def as_table(partition: Partition, *, title: str | None = None, everything: bool
     `everything` is asked for.
     """
     shares = measure_shares(partition)
-    table = Table(title=as_title(title or partition.model), title_justify="left", pad_edge=False, expand=False)
+    table = Table(
+        title=as_title(title or partition.model), title_justify="left", pad_edge=False, expand=False
+    )
     table.add_column("group", overflow="fold", max_width=_LONGEST_MODULE)
     table.add_column("channels", justify="right", no_wrap=True)
     table.add_column("params", justify="right", no_wrap=True)
@@ -57,7 +59,9 @@ def summarise(partition: Partition) -> list[str]:
         f"{_percent(prunable, macs)} of the FLOPs can be cut ({len(partition.prunable_groups)} of "
         f"{len(partition.groups)} groups)",
     ]
-    reasons = Counter(generalise_reason(group.kept_because) for group in partition.groups if group.kept_because)
+    reasons = Counter(
+        generalise_reason(group.kept_because) for group in partition.groups if group.kept_because
+    )
     lines += [f"kept {count}x: {reason}" for reason, count in reasons.most_common()]
     return lines + [f"note: {note}" for note in partition.notes]
 
@@ -95,9 +99,9 @@ def as_json(partition: Partition) -> str:
 
 
 def _row(partition: Partition, group: ChannelGroup, share: Share) -> tuple[Text, ...]:
-    verdict = Text("yes", style="green") if group.kept_because is None else Text((
-        f"kept: {group.kept_because}"
-    ))
+    verdict = (
+        Text("yes", style="green") if group.kept_because is None else Text(f"kept: {group.kept_because}")
+    )
     return (
         Text(group.name or "(model)"),
         Text(str(group.num_channels) if group.width == 1 else f"{group.num_channels} x {group.width}"),

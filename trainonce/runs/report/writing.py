@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainonce.runs.report.card import render_card
 from trainonce.errors import ReportError
+from trainonce.runs.report.card import render_card
 from trainonce.runs.report.facts import REPORT, read_facts
 from trainonce.runs.report.page import render_page
 from trainonce.storage.atomic import write_file
@@ -36,7 +36,9 @@ def write_report(folder: Path, report: Mapping[str, Any]) -> Path:
 
 def complete_report(folder: Path) -> Path:
     """Write what a run that was killed after its end could not write any more; gives the page's path."""
-    is_complete = (folder / PAGE).is_file() and ((folder / CARD).is_file() or not (folder / CARD).parent.is_dir())
+    is_complete = (folder / PAGE).is_file() and (
+        (folder / CARD).is_file() or not (folder / CARD).parent.is_dir()
+    )
     return folder / PAGE if is_complete else write_report(folder, read_report(folder))
 
 
