@@ -20,7 +20,7 @@ from trainonce.pruning import policies
 from trainonce.pruning.schedule import Schedule
 from trainonce.recipes.run import Run, train
 from trainonce.runs.folder import read_config
-from trainonce.runs.report.live import Silence, draw
+from trainonce.runs.report.live import NullView, draw
 from trainonce.training import Settings, fit
 from trainonce.training.policy_names import POLICIES, find_policy
 from trainonce.training.results import outcome
@@ -100,7 +100,7 @@ def test_a_budget_is_asked_for(settings: Settings | None, tmp_path: Path):
     assert str(caught.value).startswith(NO_BUDGET)
     assert not (tmp_path / "run").exists()
     with pytest.raises(SettingError, match=r"^no budget: "):
-        train(Run(), out=None, resume=False, view=Silence())
+        train(Run(), out=None, resume=False, view=NullView())
 
 
 @pytest.mark.parametrize("data", ["digits", "folder"])
