@@ -142,7 +142,7 @@ def test_a_run_with_a_folder_has_a_page_and_a_card(tmp_path: Path):
     fit(make_net(), make_data(), settings=make_settings(epochs=3), out=tmp_path / "run", quiet=True)
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "<svg" in page
-    assert "Net on data" in page
+    assert "<h1>Net</h1>" in page
     card = (tmp_path / "run" / "small" / "README.md").read_text(encoding="utf-8")
     assert "trainonce.load" in card
     assert "where `model` is Net" in card
