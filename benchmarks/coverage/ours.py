@@ -27,7 +27,7 @@ from benchmarks.coverage.subject import load_subject
 from benchmarks.coverage.training import take_training_step
 from benchmarks.harness.flops import count_parameters
 from trainonce import Partition, Plan
-from trainonce.runs.report.table import generalise_reason
+from trainonce.runs.report.table import generalize_reason
 from trainonce.structure.channels import Example
 
 __all__ = ["measure_laws", "warm_up"]
@@ -80,7 +80,7 @@ def measure_laws(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _describe(partition: Partition) -> dict[str, Any]:
     reasons = Counter(
-        generalise_reason(group.kept_because) for group in partition.groups if group.kept_because
+        generalize_reason(group.kept_because) for group in partition.groups if group.kept_because
     )
     return {
         "parameters": partition.num_parameters,

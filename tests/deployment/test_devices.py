@@ -142,10 +142,10 @@ def test_the_clock_waits_for_the_device(monkeypatch: pytest.MonkeyPatch):
     waited: list[str] = []
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: waited.append(f"cuda {device.index}"))
     monkeypatch.setattr(torch.mps, "synchronize", lambda: waited.append("mps"))
-    measures._wait_for([torch.device("cuda", 1), torch.device("mps"), torch.device("cpu")])
+    measures.wait_for([torch.device("cuda", 1), torch.device("mps"), torch.device("cpu")])
     assert waited == ["cuda 1", "mps"]
     monkeypatch.setattr(
-        measures, "_wait_for", lambda devices: waited.extend(str(device) for device in devices)
+        measures, "wait_for", lambda devices: waited.extend(str(device) for device in devices)
     )
     waited.clear()
     measures.measure_latency({"one": Witness()}, torch.randn(1, 3, 2, 2), seconds=0.0)

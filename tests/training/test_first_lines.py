@@ -20,7 +20,7 @@ from trainonce.pruning import policies
 from trainonce.pruning.schedule import Schedule
 from trainonce.recipes.run import Run, train
 from trainonce.runs.folder import read_config
-from trainonce.runs.report.live import Silence, draw
+from trainonce.runs.report.live import NullView, draw
 from trainonce.training import Settings, fit
 from trainonce.training.policy_names import POLICIES, find_policy
 from trainonce.training.results import outcome
@@ -100,7 +100,7 @@ def test_a_budget_is_asked_for(settings: Settings | None, tmp_path: Path):
     assert str(caught.value).startswith(NO_BUDGET)
     assert not (tmp_path / "run").exists()
     with pytest.raises(SettingError, match=r"^no budget: "):
-        train(Run(), out=None, resume=False, view=Silence())
+        train(Run(), out=None, resume=False, view=NullView())
 
 
 @pytest.mark.parametrize("data", ["digits", "folder"])
@@ -142,7 +142,7 @@ def test_a_run_with_a_folder_has_a_page_and_a_card(tmp_path: Path):
     fit(make_net(), make_data(), settings=make_settings(epochs=3), out=tmp_path / "run", quiet=True)
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "<svg" in page
-    assert "Net on data" in page
+    assert "<h1>Net</h1>" in page
     card = (tmp_path / "run" / "small" / "README.md").read_text(encoding="utf-8")
     assert "trainonce.load" in card
     assert "where `model` is Net" in card

@@ -19,7 +19,7 @@ from support.runs import Listener, Net, make_data, make_net, make_settings, same
 from trainonce.runs import records
 from trainonce.runs.folder import Stage, stage_of
 from trainonce.runs.records import Records
-from trainonce.runs.report.run_table import verdict
+from trainonce.runs.report.verdict import remarks_on
 from trainonce.training import fit, fitting
 from trainonce.training.results import closing, outcome
 
@@ -201,7 +201,7 @@ def test_a_part_of_the_report_that_fails_is_told_and_loses_nothing(
     assert stage_of(tmp_path / "run") is Stage.FINISHED
     if part != "its page":
         assert result.report["missing"] == {part: "RuntimeError: of all things"}
-        assert any("of all things" in line for line in verdict(result.report))
+        assert any("of all things" in line for line in remarks_on(result.report))
         assert "of all things" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 

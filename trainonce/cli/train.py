@@ -16,10 +16,11 @@ from trainonce.errors import SettingError
 from trainonce.recipes.catalogue import find_recipe, recipe_names
 from trainonce.recipes.run import Run, check_run, run_from, scale_epochs, train
 from trainonce.runs.config_file import read_yaml, to_yaml
-from trainonce.runs.folder import CONFIG, Stage, check_start, clear, occupied, read_unchanged_config, stage_of
-from trainonce.runs.report.live import Silence, choose_view
+from trainonce.runs.file_names import CONFIG, PAGE
+from trainonce.runs.folder import Stage, check_start, clear, occupied, read_unchanged_config, stage_of
+from trainonce.runs.report.live import NullView, choose_view
 from trainonce.runs.report.run_table import as_run_table
-from trainonce.runs.report.writing import PAGE, complete_report
+from trainonce.runs.report.writing import complete_report
 from trainonce.training.session import MAY_DIFFER
 from trainonce.training.settings import as_plain
 from trainonce.zoo.names import how_to_resume
@@ -88,7 +89,7 @@ def _train(arguments: argparse.Namespace) -> None:
         return
     if is_first and not resume:
         check_start(out, resume=False)
-    view = choose_view(f"{run.model} on {run.data}") if is_first and not arguments.quiet else Silence()
+    view = choose_view(f"{run.model} on {run.data}") if is_first and not arguments.quiet else NullView()
     try:
         result = train(run, out=out, resume=resume, view=view)
     finally:

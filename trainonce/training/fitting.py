@@ -17,8 +17,8 @@ from trainonce.errors import SettingError
 from trainonce.pruning.distributed import unwrapped_model
 from trainonce.pruning.policies.policy import Policy
 from trainonce.pruning.pruner import ShortRunWarning
-from trainonce.runs.folder import describe_environment
-from trainonce.runs.report.live import Silence, View, choose_view
+from trainonce.runs.environment import describe_environment
+from trainonce.runs.report.live import NullView, View, choose_view
 from trainonce.training.arguments import (
     Optimizer,
     check_arguments,
@@ -196,7 +196,7 @@ def _try_to_copy(model: nn.Module, session: Session) -> nn.Module | None:
 def _choose_view(stack: ExitStack, view: View | None, model: nn.Module, *, is_shown: bool) -> View:
     """The view that was given, or one that lives as long as the run."""
     if view is not None or not is_shown:
-        return view or Silence()
+        return view or NullView()
     found = choose_view(type(model).__name__)
     stack.callback(found.close)
     return found

@@ -65,6 +65,7 @@ class Session:
         self._loss_sum, self._loss_count = 0.0, 0
         self._steps_per_second = 0.0
         self._last_view = self._last_save = self._last_step = time.monotonic()
+        self._first_cut_at: int | None = None
         self._cut_at: int | None = None
         self._is_new, self._is_checked = True, False
         self._identity: dict[str, Any] = {}
@@ -109,6 +110,8 @@ class Session:
         if state is not None:
             self.history, self.seconds, self._cut_at = state["history"], state["seconds"], state["cut_at"]
             self._loss_sum, self._loss_count = state["loss"]
+            # Older checkpoints don't have it.
+            self._first_cut_at = state.get("first_cut_at")
             self._tell(f"going on at step {trainer.step} of {trainer.total_steps}")
         if self._records is not None:
             self._records.begin(
@@ -184,6 +187,7 @@ class Session:
             "steps_per_epoch": trainer.order.steps_per_epoch,
             "total_steps": trainer.total_steps,
             "phases": phases,
+            "cuts": [step for step in (self._first_cut_at, self._cut_at) if step is not None],
         }
 
     def _on_first(self, action: Callable[[], None]) -> None:
@@ -265,6 +269,7 @@ class Session:
                 self._cut_at = trainer.step
                 self._tell(f"the model was cut at step {trainer.step} and trains on small")
             else:
+                self._first_cut_at = trainer.step
                 self._tell(
                     f"a first part of the model was cut at step {trainer.step}; the search goes on in what "
                     "is left"
@@ -305,6 +310,7 @@ class Session:
             "history": self.history,
             "seconds": self.seconds,
             "cut_at": self._cut_at,
+            "first_cut_at": self._first_cut_at,
             "loss": (self._loss_sum, self._loss_count),
         }
         return self._records.save(trainer.step, state, keep_last=trainer.settings.keep_checkpoints)

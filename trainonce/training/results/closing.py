@@ -17,10 +17,13 @@ from trainonce.training.batches.samples import Samples
 from trainonce.training.loop.trainer import Trainer
 from trainonce.training.results.measures import COUNTER
 from trainonce.training.results.outcome import (
+    changed_settings,
     compare_both,
+    describe_classes,
     describe_layers,
     describe_model,
     measure_both,
+    measure_layers,
     one_sample,
 )
 from trainonce.training.session import Session
@@ -64,10 +67,13 @@ def make_report(
     facts: dict[str, Any] = {"counter": COUNTER, "before": dict(before), "agreement": None}
     facts["after"] = parts.make("the small model's size", lambda: describe_model(small, example), {})
     facts["after"] |= {name: last[name] for name in ("top1", "top5", "validation_loss")}
+    facts["after"]["num_samples"] = len(validation)
+    facts["costs"] = []
     if dense is not None and example is not None:
         times = parts.make("latency", lambda: measure_both(small, dense, example), {})
         for name, found in times.items():
             facts[name]["latency_ms"] = found
+        facts["costs"] = parts.make("costs per layer", lambda: measure_layers(small, dense, example), [])
     if dense is not None:
         batch_size = trainer.order.batch_size
         facts["agreement"] = parts.make(
@@ -86,6 +92,8 @@ def make_report(
         "seconds": session.seconds,
         # The page names the model; a run of the command has its full name there.
         "config": {"model": type(trainer.model).__name__} | session.config,
+        "changed": changed_settings(trainer.settings, session.config),
+        "data": describe_classes(session.data),
         "environment": session.environment,
         "history": session.history,
         "missing": parts.missing,

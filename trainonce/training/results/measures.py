@@ -82,20 +82,20 @@ def measure_latency(
         model.eval()
         for _ in range(WARM_UP_CALLS):
             call(model, example)
-    _wait_for(devices)
+    wait_for(devices)
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or min(map(len, times.values())) < 5:
         for name, model in models.items():
             start = time.perf_counter()
             call(model, example)
-            _wait_for(devices)
+            wait_for(devices)
             times[name].append(1000 * (time.perf_counter() - start))
     for name, model in models.items():
         model.train(modes[name])
     return {name: summarise(found) for name, found in times.items()}
 
 
-def _wait_for(devices: Iterable[torch.device]) -> None:
+def wait_for(devices: Iterable[torch.device]) -> None:
     """Return when the devices have done their work: a GPU answers before it has computed anything."""
     for device in devices:
         if device.type == "cuda":

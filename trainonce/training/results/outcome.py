@@ -19,8 +19,10 @@ from trainonce.storage.artifact import save
 from trainonce.structure.succession import joined
 from trainonce.training.batches.samples import Samples, first_batch
 from trainonce.training.loop.processes import moved
+from trainonce.training.results.layer_costs import describe_costs
 from trainonce.training.results.measures import count_bytes, count_macs, count_parameters, measure_latency
 from trainonce.training.results.widening import compare, plans_since, widen
+from trainonce.training.settings import Settings, as_plain
 
 LATENCY_SECONDS = 2.0
 
@@ -63,6 +65,23 @@ def measure_both(small: nn.Module, dense: nn.Module, example: Any) -> dict[str, 
             {"before": dense, "after": small}, example, seconds=LATENCY_SECONDS
         ).items()
     }
+
+
+def measure_layers(small: nn.Module, dense: nn.Module, example: Any) -> list[dict[str, Any]]:
+    """FLOPs and milliseconds per layer of both models, in half the time that latency takes."""
+    return describe_costs(small, dense, example, seconds=LATENCY_SECONDS / 2)
+
+
+def changed_settings(settings: Settings, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults of those settings in `config` that have another value."""
+    defaults = as_plain(type(settings)())
+    return {name: default for name, default in defaults.items() if name in config and config[name] != default}
+
+
+def describe_classes(data: Any) -> dict[str, int]:
+    """How many classes and pixels a data set of the catalogue has; nothing about data that was passed in."""
+    found = {name: getattr(data, name, None) for name in ("num_classes", "image_size")}
+    return {name: value for name, value in found.items() if isinstance(value, int)}
 
 
 def compare_both(

@@ -175,10 +175,11 @@ def _check_alive(found: Any, where: str) -> None:
 
 
 def _check_rest(state: Mapping[str, Any], step: int) -> None:
-    seconds, cut_at, loss = state["seconds"], state["cut_at"], state["loss"]
+    seconds, loss = state["seconds"], state["loss"]
     if not is_number(seconds) or not math.isfinite(seconds) or seconds < 0:
         raise MismatchError(f"seconds is {quoted(seconds)}")
-    if cut_at is not None and not is_count(cut_at, step):
-        raise MismatchError(f"cut_at is {quoted(cut_at)} at step {step}")
+    for name in ("first_cut_at", "cut_at"):
+        if state.get(name) is not None and not is_count(state[name], step):
+            raise MismatchError(f"{name} is {quoted(state[name])} at step {step}")
     if not (isinstance(loss, tuple) and len(loss) == 2 and is_number(loss[0]) and is_count(loss[1], step)):
         raise MismatchError(f"loss is {quoted(loss)}")
