@@ -24,7 +24,7 @@ from support.runs import Counter, Listener, interrupt, make_data, make_net, make
 from trainonce.errors import RunInterruptedError, SettingError
 from trainonce.training import Settings, fit
 from trainonce.training.batches.order import Drawing, Order, draw_controller_samples
-from trainonce.training.batches.samples import as_samples, as_source
+from trainonce.training.batches.sources import as_samples, as_source
 from trainonce.training.results import outcome
 
 (IMAGES, LABELS), _ = make_data(160)

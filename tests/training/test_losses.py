@@ -24,7 +24,7 @@ from trainonce.errors import DataError, RunInterruptedError, WorkerLostError
 from trainonce.runs.report.writing import read_report
 from trainonce.storage.checkpoint import find_newest, folder
 from trainonce.training import fit
-from trainonce.training.batches.samples import as_samples
+from trainonce.training.batches.sources import as_samples
 from trainonce.training.results import outcome
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import trainonce
 from trainonce.cli import deploying, evaluating, inspecting, reporting, train
+from trainonce.engines.runtimes import is_out_of_memory
 from trainonce.errors import RunInterruptedError
 from trainonce.messages.plain_text import in_one_line, reason_of
-from trainonce.training.results.measures import is_out_of_memory
 
 DONE = 0
 BAD_INPUT = 2

@@ -18,14 +18,15 @@ from rich.text import Text
 
 from trainonce.cli.finished_runs import add_run_arguments, load_small, open_run
 from trainonce.cli.printing import say, show, show_json
-from trainonce.deployment.benching import ENGINES, LARGEST_BATCH, Bench, bench
+from trainonce.deployment.benching import LARGEST_BATCH, Bench, bench
 from trainonce.deployment.exporting import export_artifact, export_onnx, export_program
+from trainonce.engines.runtimes import ENGINES
+from trainonce.engines.timing import Milliseconds
 from trainonce.errors import SettingError
 from trainonce.messages.plain_text import in_one_line
 from trainonce.recipes.run import build_run_model
 from trainonce.runs.report.table import as_title
 from trainonce.training.loop.processes import choose_device
-from trainonce.training.results.measures import Milliseconds
 
 ENDINGS = {"onnx": "model.onnx", "pt2": "model.pt2", "safetensors": "exported"}
 

@@ -8,27 +8,14 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
-
-from torch import Tensor
+from typing import Any
 
 from trainonce.data.file_names import shown
+from trainonce.data.samples import Samples
 from trainonce.errors import DataError
-
-
-class Samples(Protocol):
-    """Numbered samples that come in batches."""
-
-    def __len__(self) -> int:
-        """How many there are."""
-        ...
-
-    def batches(self, draws: Iterable[tuple[Tensor, int]]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images and labels for each draw of sample numbers and a seed for what is random about them."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,6 +12,7 @@ from trainonce.data.catalogue import DataOptions, DataSet, Shape, dataset, expan
 from trainonce.data.file_names import shown
 from trainonce.data.resizing import in_memory
 from trainonce.errors import DataError
+from trainonce.messages.plain_text import reason_of
 
 DEFAULT_FOLDER = Path("~/.cache/trainonce")
 
@@ -62,9 +63,8 @@ def through_torchvision(name: str, kind: Any, options: DataOptions, *, train: bo
         root.mkdir(parents=True, exist_ok=True)
         return kind(root, train=train, download=True)
     except (OSError, RuntimeError) as error:
-        reason = shown(" ".join(str(error).split()))
         raise DataError(
-            f"{name} is not in {shown(root)} and can't be downloaded ({reason}). Say with --data-dir where "
+            f"{name} is not in {shown(root)} and can't be downloaded ({reason_of(error)}). Say with --data-dir where "
             "its files are."
         ) from None
 

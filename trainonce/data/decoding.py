@@ -18,7 +18,7 @@ from PIL import Image, ImageFile
 from torch import Tensor
 from torchvision.transforms import v2
 
-from trainonce.data.file_names import shown
+from trainonce.messages.plain_text import reason_of
 
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM")
 """What the accepted endings stand for. Pillow knows more, and starts Ghostscript for one of them (EPS)."""
@@ -62,8 +62,7 @@ def _readable(path: Path) -> Iterator[Image.Image]:
     except Exception as error:
         # Decoders of broken files fail in every way: struct.error, IndexError, OverflowError, MemoryError.
         system = error.strerror if isinstance(error, OSError) else None
-        reason = system or str(error) or type(error).__name__
-        raise OSError(shown(" ".join(reason.split()))) from None
+        raise OSError(system or reason_of(error)) from None
 
 
 @contextmanager

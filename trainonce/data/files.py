@@ -25,6 +25,7 @@ from trainonce.data.identity.describing import describe_files
 from trainonce.data.listing import Listing
 from trainonce.data.pictures import Normalisation
 from trainonce.data.sample_rng import mix
+from trainonce.data.samples import Draw
 from trainonce.data.workers import read_batches
 from trainonce.errors import DataError
 
@@ -72,7 +73,7 @@ class ImageFiles:
         """Names, sizes and contents of the files."""
         return describe_files(self.listing.root, self.listing.names, self.listing.labels, count=len(self))
 
-    def batches(self, draws: Iterable[tuple[Tensor, int]]) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, draws: Iterable[Draw]) -> Iterator[tuple[Tensor, Tensor]]:
         """For each draw of sample numbers and a seed: normalised images, and their labels."""
         for found in read_batches(_Reading(self), draws, num_workers=self.num_workers):
             if isinstance(found, DataError):

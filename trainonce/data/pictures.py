@@ -14,6 +14,7 @@ from torch import Tensor
 
 from trainonce.data.augmentation import Augmentation, Unchanged
 from trainonce.data.identity.describing import describe_tensors
+from trainonce.data.samples import Draw
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +76,7 @@ class Pictures:
             return self.identify()
         return describe_tensors([self.images_NCHW, self.labels_N])
 
-    def batches(self, draws: Iterable[tuple[Tensor, int]]) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, draws: Iterable[Draw]) -> Iterator[tuple[Tensor, Tensor]]:
         """For each draw of sample numbers and a seed: images of mean 0 and deviation 1, and their labels."""
         for samples_N, seed in draws:
             images_NCHW = self.augment(self.images_NCHW[samples_N], samples_N, seed)

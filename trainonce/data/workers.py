@@ -18,6 +18,7 @@ from typing import Any
 from torch.utils.data import DataLoader, Dataset
 
 from trainonce.errors import WorkerLostError
+from trainonce.messages.plain_text import reason_of
 
 log = logging.getLogger("trainonce")
 
@@ -65,7 +66,7 @@ def _is_loss(error: Exception) -> bool:
 
 
 def _tell_loss(error: Exception, num_losses: int) -> None:
-    reason = " ".join(str(error).split())[:120] or type(error).__name__
+    reason = reason_of(error, longest=120)
     if num_losses > MAX_LOSSES:
         raise WorkerLostError(
             f"processes that read the data were killed {num_losses} times in one pass, last: {reason}. "

@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainonce.data.samples import Samples
 from trainonce.errors import ExportError
 from trainonce.execution.comparison import Difference, compare
 from trainonce.messages.plain_text import reason_of
 from trainonce.storage.artifact import load, save
 from trainonce.storage.atomic import draft_of, refuse_links
-from trainonce.training.batches.samples import Samples
 from trainonce.training.loop.evaluation import logits_of
 
 LARGEST_DIFFERENCE = 1e-3

@@ -19,7 +19,7 @@ from trainonce.data.catalogue import DataOptions, DataSet, Shape, check_source, 
 from trainonce.data.identity.keeping import check_evaluated, read_identity
 from trainonce.data.resizing import with_normalization
 from trainonce.errors import DataError, SettingError, UnknownModelError
-from trainonce.messages.plain_text import LARGEST_WHOLE, reason_of, shorten, steers
+from trainonce.messages.plain_text import LARGEST_WHOLE, kind_and_reason, shorten, steers
 from trainonce.pruning.attachment import find_budget
 from trainonce.runs.report.live import View
 from trainonce.runs.scalars import check_installed
@@ -206,9 +206,8 @@ def _check_output(run: Run, model: nn.Module, data: DataSet | Shape) -> None:
     try:
         output = model.eval()(image)
     except Exception as error:
-        reason = f"{type(error).__name__}: {reason_of(error)}"
         raise UnknownModelError(
-            f"{run.model} can't take images of {data.image_size} pixels ({reason}). Give another --img-size, "
+            f"{run.model} can't take images of {data.image_size} pixels ({kind_and_reason(error)}). Give another --img-size, "
             "or another model."
         ) from None
     found = output[0] if isinstance(output, tuple) else getattr(output, "logits", output)

@@ -16,7 +16,7 @@ from trainonce.errors import SettingError
 from trainonce.messages.plain_text import shorten
 from trainonce.pruning.distributed import unwrapped_optimizer
 from trainonce.pruning.policies.policy import Policy
-from trainonce.training.batches.samples import Source
+from trainonce.training.batches.sources import Source
 from trainonce.training.limits import defaults_of
 from trainonce.training.loop.learning_rate import Rates, shown
 from trainonce.training.optimizers import OPTIMIZERS

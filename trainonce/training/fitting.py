@@ -13,7 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainonce.data.samples import Samples
 from trainonce.errors import SettingError
+from trainonce.execution.forward import call_model
+from trainonce.messages.plain_text import in_one_line
 from trainonce.pruning.distributed import unwrapped_model
 from trainonce.pruning.policies.policy import Policy
 from trainonce.pruning.pruner import ShortRunWarning
@@ -27,8 +30,8 @@ from trainonce.training.arguments import (
     make_optimizer,
     settle,
 )
-from trainonce.training.batches.samples import Samples, Source, first_batch, split_data
-from trainonce.training.loop.evaluation import CrossEntropy, Loss, Scores, call, evaluate, logits_of
+from trainonce.training.batches.sources import Source, first_batch, split_data
+from trainonce.training.loop.evaluation import CrossEntropy, Loss, Scores, evaluate, logits_of
 from trainonce.training.loop.learning_rate import Rates
 from trainonce.training.loop.mixing import Mixing
 from trainonce.training.loop.precision import choose_precision
@@ -135,7 +138,7 @@ def _train_and_report(session: Session, parts: _Parts, data: Sequence[str], note
     session.begin(trainer, [*lines, *notes, *([few] if few else [])])
     for warning in caught:
         if not issubclass(warning.category, ShortRunWarning):
-            session.warn(" ".join(str(warning.message).split()))
+            session.warn(in_one_line(warning.message))
     session.run(trainer, lambda: _scores(trainer, validation, where, parts.loss or CrossEntropy()))
     small = trainer.finish()
     session.keep(small)
@@ -218,7 +221,7 @@ def _count_classes(model: nn.Module, example: Any) -> int:
     if not isinstance(example, Tensor) or example.dim() != 4:
         raise SettingError("mixup and cutmix mix images. Leave them out for inputs of another kind.")
     was_training = model.training
-    scores = logits_of(call(model.eval(), example))
+    scores = logits_of(call_model(model.eval(), example))
     model.train(was_training)
     if scores.dim() != 2:
         raise SettingError(

@@ -18,6 +18,7 @@ from torch import nn
 from trainonce.data.identity.describing import describe
 from trainonce.data.identity.keeping import check_resumed, keep_identity
 from trainonce.errors import RunInterruptedError, SettingError, WorkerLostError
+from trainonce.messages.plain_text import reason_of
 from trainonce.runs import folder as run_folder
 from trainonce.runs.records import Records
 from trainonce.runs.report.live import Moment, View, warnings_shown
@@ -158,9 +159,8 @@ class Session:
                 self._tell(f"finished after {self.seconds:.0f} s")
             except Exception as error:
                 # The small model is safe: nothing that is only said about it may end the run.
-                words = " ".join(str(error).split()) or type(error).__name__
                 self.warn(
-                    f"no report: {words} The small model is in {self._records.folder / run_folder.SMALL}; "
+                    f"no report: {reason_of(error, longest=600)} The small model is in {self._records.folder / run_folder.SMALL}; "
                     "resume writes the report."
                 )
         self._processes.wait()

@@ -17,7 +17,7 @@ from typing import Any
 from torch import nn
 
 from trainonce.errors import UnknownModelError
-from trainonce.messages.plain_text import reason_of
+from trainonce.messages.plain_text import kind_and_reason
 from trainonce.structure.channels import Example
 from trainonce.zoo.inputs import draw_image
 from trainonce.zoo.names import LIBRARIES
@@ -80,7 +80,7 @@ def _import(path: str, name: str) -> ModuleType:
         ) from None
     except (Exception, SystemExit) as error:
         raise UnknownModelError(
-            f"module {path!r} can't be imported ({_told(error)}). Fix it, then try again."
+            f"module {path!r} can't be imported ({kind_and_reason(error)}). Fix it, then try again."
         ) from error
 
 
@@ -89,9 +89,5 @@ def _call(source: str, builder: Any) -> Any:
         return builder()
     except (Exception, SystemExit) as error:
         raise UnknownModelError(
-            f"{source}() fails ({_told(error)}). It must give the model when called without arguments."
+            f"{source}() fails ({kind_and_reason(error)}). It must give the model when called without arguments."
         ) from error
-
-
-def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {reason_of(error)}" if str(error).strip() else type(error).__name__

@@ -8,7 +8,7 @@ from typing import Any
 import timm
 
 from trainonce.errors import UnknownModelError
-from trainonce.messages.plain_text import reason_of
+from trainonce.messages.plain_text import kind_and_reason
 from trainonce.zoo.inputs import draw_image
 from trainonce.zoo.sources import Build, Source, refuse_name
 
@@ -31,9 +31,7 @@ def build_model(name: str, wanted: Build) -> Source:
     try:
         model = _create(name, settings, wanted)
     except Exception as error:
-        raise UnknownModelError(
-            f"{source} can't be built like this ({type(error).__name__}: {reason_of(error)})."
-        ) from error
+        raise UnknownModelError(f"{source} can't be built like this ({kind_and_reason(error)}).") from error
     made_for: Any = model.pretrained_cfg
     colours, height, width = made_for["input_size"]
     if wanted.image_size is not None:

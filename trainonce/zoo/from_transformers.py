@@ -16,7 +16,7 @@ import transformers
 from torch import Tensor, nn
 
 from trainonce.errors import UnknownModelError
-from trainonce.messages.plain_text import reason_of
+from trainonce.messages.plain_text import kind_and_reason
 from trainonce.zoo.inputs import draw_image, draw_tokens
 from trainonce.zoo.sources import Build, Source, refuse_name
 
@@ -128,7 +128,7 @@ def build_model(name: str, wanted: Build) -> Source:
         raise
     except Exception as error:
         raise UnknownModelError(
-            f"{source} can't be built from a small config ({_in_one_line(error)}). {_OWN_FUNCTION}"
+            f"{source} can't be built from a small config ({kind_and_reason(error)}). {_OWN_FUNCTION}"
         ) from error
     return Source(name=source, model=model, example=_accepted_example(source, model))
 
@@ -183,7 +183,7 @@ def _accepted_example(source: str, model: nn.Module) -> dict[str, Tensor]:
         except Exception as refusal:
             error = error or refusal
     reason = (
-        _in_one_line(error) if error else f"its main input is {getattr(model, 'main_input_name', None)!r}"
+        kind_and_reason(error) if error else f"its main input is {getattr(model, 'main_input_name', None)!r}"
     )
     raise UnknownModelError(
         f"no example for {source} is known ({reason}). Give its inputs, such as --input input_ids=1x16:int."
@@ -232,7 +232,3 @@ def _draw_input(name: str, config: Any) -> Tensor | None:
 def _vocabulary(config: Any) -> int:
     text = getattr(config, "text_config", None) or config
     return getattr(text, "vocab_size", _SMALL_SIZES["vocab_size"])
-
-
-def _in_one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {reason_of(error)}"

@@ -11,6 +11,7 @@ from trainonce.data.file_names import shown
 from trainonce.data.identity.comparing import difference
 from trainonce.data.identity.describing import VERSION, describe
 from trainonce.errors import DataChangedError
+from trainonce.messages.plain_text import reason_of
 from trainonce.storage.atomic import write_file
 
 FILE = "data.json"
@@ -91,7 +92,7 @@ def _difference(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> st
 
 
 def _damaged(file: Path, error: Exception) -> DataChangedError:
-    reason = shown(" ".join(str(error).split()) or type(error).__name__)
+    reason = reason_of(error)
     return DataChangedError(
         f"{shown(file)} can't be read ({reason}). Put it back, or remove it to go on without this check."
     )

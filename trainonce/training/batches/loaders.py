@@ -52,9 +52,10 @@ def read_loader(loader: DataLoader[Any], what: str) -> Visit:
     if type(sampler) is SubsetRandomSampler:
         sampler = [int(number) for number in sampler.indices]
     if _is_list(sampler):
+        num_samples = len(loader.dataset)  # type: ignore[arg-type]
         return _whole(
-            loader, Subset(loader.dataset, _numbers(sampler, len(loader.dataset), what)), what, is_mixed=True
-        )  # type: ignore[arg-type]
+            loader, Subset(loader.dataset, _numbers(sampler, num_samples, what)), what, is_mixed=True
+        )
     if type(sampler) is SequentialSampler:
         return _whole(loader, loader.dataset, what, is_mixed=False)
     if type(sampler) is RandomSampler:

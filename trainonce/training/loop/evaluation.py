@@ -10,8 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from trainonce.data.samples import Samples
 from trainonce.errors import SettingError
-from trainonce.training.batches.samples import Samples, count_samples
+from trainonce.execution.forward import call_model
+from trainonce.training.batches.sources import count_samples
 from trainonce.training.loop.precision import Precision
 from trainonce.training.loop.processes import Processes, moved
 
@@ -115,7 +117,7 @@ def evaluate(
         ):
             inputs, targets = moved(inputs, device, layout), moved(targets, device)
             with precision.autocast():
-                output = call(model, inputs)
+                output = call_model(model, inputs)
                 value = loss(output, targets)
             count = count_samples(inputs, targets) or 1
             scores = find_logits(output)
@@ -136,10 +138,3 @@ def evaluate(
         top5=100 * fives / count if counts_classes and counts_five and count else None,
         num_samples=int(count),
     )
-
-
-def call(model: nn.Module, inputs: Any) -> Any:
-    """The model on a batch: a tensor, a tuple of positional inputs, or a dict of keyword inputs."""
-    if isinstance(inputs, Mapping):
-        return model(**inputs)
-    return model(*inputs) if isinstance(inputs, tuple | list) else model(inputs)

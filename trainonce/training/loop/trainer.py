@@ -14,14 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from trainonce.data.sample_rng import mix, seed_everything
+from trainonce.data.samples import Draw, Samples
 from trainonce.errors import DivergedError, SettingError
+from trainonce.execution.forward import call_model
 from trainonce.pruning.attachment import attach
 from trainonce.pruning.policies.policy import Policy
 from trainonce.pruning.pruner import Pruner
 from trainonce.training.batches.order import Drawing, Order, draw_controller_samples, share_of
-from trainonce.training.batches.samples import Draw, Samples, count_samples
+from trainonce.training.batches.sources import count_samples
 from trainonce.training.loop.average import Average
-from trainonce.training.loop.evaluation import Loss, call
+from trainonce.training.loop.evaluation import Loss
 from trainonce.training.loop.learning_rate import Rates, learning_rate
 from trainonce.training.loop.mixing import Mixing
 from trainonce.training.loop.processes import moved
@@ -263,7 +265,7 @@ class Trainer:
         if self._mixing is not None:
             inputs, targets = self._mixing(inputs, targets, seed)  # type: ignore[arg-type]
         with self._where.precision.autocast():
-            value = self.loss(call(model, inputs), targets)
+            value = self.loss(call_model(model, inputs), targets)
         if not isinstance(value, Tensor) or value.numel() != 1:
             found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
             raise SettingError(f"loss must give one number, the mean over the batch, got {found}.")

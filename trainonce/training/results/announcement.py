@@ -13,7 +13,7 @@ import torch
 
 from trainonce.pruning.pruner import FEW_UPDATES
 from trainonce.runs.report.figures import in_units
-from trainonce.training.batches.samples import Source
+from trainonce.training.batches.sources import Source
 from trainonce.training.loop.learning_rate import shown
 from trainonce.training.loop.trainer import Trainer
 

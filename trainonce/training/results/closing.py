@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from trainonce.data.samples import Samples
+from trainonce.engines.counting import COUNTER
+from trainonce.messages.plain_text import kind_and_reason
 from trainonce.runs.report.writing import write_report
-from trainonce.training.batches.samples import Samples
 from trainonce.training.loop.trainer import Trainer
-from trainonce.training.results.measures import COUNTER
 from trainonce.training.results.outcome import (
     compare_both,
     describe_layers,
@@ -41,8 +42,7 @@ class Parts:
         try:
             return part()
         except Exception as error:
-            words = " ".join(str(error).split())[:LONGEST_REASON]
-            self.missing[name] = f"{type(error).__name__}: {words}" if words else type(error).__name__
+            self.missing[name] = kind_and_reason(error, LONGEST_REASON)
             self._tell(f"the report goes without {name} ({self.missing[name]})")
             return otherwise
 

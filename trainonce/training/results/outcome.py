@@ -14,12 +14,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from trainonce.data.samples import Samples
+from trainonce.engines.counting import count_bytes, count_macs, count_parameters
+from trainonce.engines.timing import measure_latency
 from trainonce.pruning.pruner import Pruner
 from trainonce.storage.artifact import save
 from trainonce.structure.succession import joined
-from trainonce.training.batches.samples import Samples, first_batch
+from trainonce.training.batches.sources import first_batch
 from trainonce.training.loop.processes import moved
-from trainonce.training.results.measures import count_bytes, count_macs, count_parameters, measure_latency
 from trainonce.training.results.widening import compare, plans_since, widen
 
 LATENCY_SECONDS = 2.0

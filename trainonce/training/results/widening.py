@@ -16,15 +16,16 @@ from itertools import zip_longest
 import torch
 from torch import Tensor, nn
 
+from trainonce.data.samples import Samples
 from trainonce.execution.comparison import Difference
 from trainonce.execution.comparison import compare as compare_tensors
-from trainonce.execution.forward import output_tensors
+from trainonce.execution.forward import call_model, output_tensors
 from trainonce.structure.plan import Plan
 from trainonce.structure.succession import joined
 from trainonce.surgery.slicing import plans_of, silence
-from trainonce.training.batches.samples import Samples, count_samples
+from trainonce.training.batches.sources import count_samples
 from trainonce.training.loop.buffers import copy_buffers
-from trainonce.training.loop.evaluation import call, class_axis, find_logits, logits_of
+from trainonce.training.loop.evaluation import class_axis, find_logits, logits_of
 from trainonce.training.loop.processes import moved
 
 UNITS = {1: "samples", 3: "pixels"}
@@ -88,7 +89,7 @@ def compare(small: nn.Module, wide: nn.Module, samples: Samples, *, batch_size: 
         (piece, 0) for piece in torch.arange(len(samples)).split(batch_size)
     ):
         inputs, targets = moved(inputs, device), moved(targets, device)
-        one, other = call(small, inputs), call(wide, inputs)
+        one, other = call_model(small, inputs), call_model(wide, inputs)
         num_samples += count_samples(inputs, targets) or 1
         for place, pair in enumerate(
             zip_longest(output_tensors(other), output_tensors(one), fillvalue=torch.empty(0))

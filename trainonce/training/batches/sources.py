@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,26 +22,11 @@ from torch.utils.data import (
 )
 
 from trainonce.data.sample_rng import seed_everything
+from trainonce.data.samples import Draw, Samples
 from trainonce.data.workers import read_batches
 from trainonce.errors import SettingError
 from trainonce.training.batches.loaders import read_loader
 from trainonce.training.batches.order import Drawing
-
-Draw = tuple[Tensor, int]
-"""Sample numbers, and a seed for what is random about them."""
-
-
-@runtime_checkable
-class Samples(Protocol):
-    """Numbered samples that come in batches."""
-
-    def __len__(self) -> int:
-        """How many there are."""
-        ...
-
-    def batches(self, draws: Iterable[Draw]) -> Iterator[tuple[Any, Any]]:
-        """Inputs and targets for each draw."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
