@@ -43,9 +43,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a loss class": ({"loss": nn.MSELoss}, r"loss is the class MSELoss\. Pass an instance, MSELoss\(\)"),
     "a loss per sample": (
         {"loss": nn.CrossEntropyLoss(reduction="none")},
-        r"loss must give one number, .*got shape \(16,\)",
+        r"loss must return a scalar, .*got shape \(16,\)",
     ),
-    "a loss as a number": ({"loss": lambda output, targets: 3.0}, "loss must give one number, .*got float"),
+    "a loss as a number": ({"loss": lambda output, targets: 3.0}, "loss must return a scalar, .*got float"),
     "an optimizer by name": ({"optimizer": "adamw"}, r"optimizer is a text\. Pass Settings\(opt='adamw'\)"),
     "an optimizer as number": (
         {"optimizer": 3},

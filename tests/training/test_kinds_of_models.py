@@ -20,7 +20,7 @@ from trainonce.runs import records
 from trainonce.runs.folder import Stage, stage_of
 from trainonce.runs.records import Records
 from trainonce.runs.report.run_table import verdict
-from trainonce.training import fit, fitting
+from trainonce.training import fit, stages
 from trainonce.training.results import closing, outcome
 
 NUM_SAMPLES = 48
@@ -214,7 +214,7 @@ def test_the_small_model_is_there_before_anything_is_measured(
         seen.append(trainonce.load(tmp_path / "run" / "small", into=Net()))
         return {}
 
-    monkeypatch.setattr(fitting, "make_report", look)
+    monkeypatch.setattr(stages, "make_report", look)
     result = fit(make_net(), make_data(), settings=make_settings(epochs=3), out=tmp_path / "run", quiet=True)
     (found,) = seen
     assert same_weights(found, result.model)
@@ -232,7 +232,7 @@ def test_a_run_that_was_killed_at_its_end_goes_on_without_training(
 
     whole = fit(make_net(), make_data(), settings=make_settings(), quiet=True)
     with monkeypatch.context() as patch:
-        patch.setattr(fitting if place == "make_report" else Records, place, die)
+        patch.setattr(stages if place == "make_report" else Records, place, die)
         with pytest.raises(Killed):
             fit(make_net(), make_data(), settings=make_settings(), out=tmp_path / "run", quiet=True)
     written = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run" / "small").glob("*")}
@@ -247,7 +247,7 @@ def test_a_run_that_was_killed_at_its_end_goes_on_without_training(
     result = fit(
         make_net(), make_data(), settings=make_settings(), out=tmp_path / "run", resume=True, view=view
     )
-    assert "going on at step 24 of 24" in view.lines
+    assert "resuming at step 24 of 24" in view.lines
     assert same_weights(result.model, whole.model)
     assert (
         json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))["agreement"]["num_same"]

@@ -22,14 +22,14 @@ from trainonce.errors import DataError, SettingError, UnknownModelError
 from trainonce.messages.plain_text import LARGEST_WHOLE, kind_and_reason, shorten, steers
 from trainonce.pruning.attachment import find_budget
 from trainonce.runs.report.live import View
-from trainonce.runs.scalars import check_installed
-from trainonce.training.fitting import fit
+from trainonce.structure.channels import Partition
+from trainonce.surgery.inspection import inspect
 from trainonce.training.limits import limits_of, setting
-from trainonce.training.loop.precision import choose_precision
-from trainonce.training.loop.processes import choose_device
-from trainonce.training.policy_names import find_policy
+from trainonce.training.preparation import prepare
 from trainonce.training.results.outcome import Result
-from trainonce.training.settings import Settings, as_plain, check_budget
+from trainonce.training.settings import Settings, as_plain
+from trainonce.training.stages import Request, run_stages
+from trainonce.zoo.inputs import draw_image
 from trainonce.zoo.sources import Build, build, check_name
 
 LONGEST_TEXT = 4096
@@ -124,35 +124,6 @@ def check_run(run: Run) -> None:
     check_source(run.data, run.data_options)
 
 
-def check_before_data(run: Run) -> None:
-    """Raise what is wrong with device, model and budget while nothing is read yet.
-
-    For that, the model is built and inspected.
-    """
-    find_policy(run.policy)
-    if run.tensorboard:
-        check_installed()
-    device = choose_device(run.device)
-    choose_precision(device, amp=run.amp, amp_dtype=run.amp_dtype)
-    shape = describe_data(run.data, run.data_options)
-    if shape is None:
-        check_budget(run)
-        return
-    # Trained weights may be a long download; budgets depend on shapes alone.
-    model = build_run_model(replace(run, pretrained=False), shape)
-    check_budget(run)
-    if run.is_pruning:
-        find_budget(
-            model,
-            example=torch.zeros(2, 3, shape.image_size, shape.image_size),
-            trained={name for name, parameter in model.named_parameters() if parameter.requires_grad},
-            keep_flops=run.keep_flops,
-            keep_params=run.keep_params,
-            keep=run.keep,
-            round_to=run.round_to,
-        )
-
-
 def open_run_data(run: Run) -> DataSet:
     """The data of a run."""
     return open_data(run.data, run.data_options)
@@ -168,12 +139,15 @@ def open_kept_data(run: Run, folder: Path, *, is_named: bool) -> DataSet:
     return data
 
 
-def with_own_size(run: Run) -> Run:
-    """The run with the size that is measured on its images, so that repeating and resuming it keep that."""
-    if run.img_size is not None or not run.data.startswith("folder:"):
-        return run
+def find_shape(run: Run) -> tuple[Run, DataSet | Shape | None]:
+    """Classes and image size of the run's data, if they are known without reading it.
+
+    The run records a size that was measured on its images, so that repeating and resuming it keep that size.
+    """
     shape = describe_data(run.data, run.data_options)
-    return run if shape is None else replace(run, img_size=shape.image_size)
+    if shape is not None and run.img_size is None and run.data.startswith("folder:"):
+        run = replace(run, img_size=shape.image_size)
+    return run, shape
 
 
 def build_run_model(run: Run, data: DataSet | Shape) -> nn.Module:
@@ -190,14 +164,53 @@ def build_run_model(run: Run, data: DataSet | Shape) -> nn.Module:
     return model
 
 
+def inspect_within_budget(run: Run, model: nn.Module, shape: DataSet | Shape) -> Partition | None:
+    """The model's channel groups; BudgetError if the run's budget can't be reached, None if nothing is pruned."""
+    if not run.is_pruning:
+        return None
+    example = draw_image(2, 3, shape.image_size, shape.image_size)
+    partition = inspect(model, example, keep=run.keep)
+    find_budget(
+        model,
+        example=partition,
+        trained={name for name, parameter in model.named_parameters() if parameter.requires_grad},
+        keep_flops=run.keep_flops,
+        keep_params=run.keep_params,
+        keep=run.keep,
+        round_to=run.round_to,
+    )
+    return partition
+
+
 def train(run: Run, *, out: Path | None, resume: bool, view: View | None) -> Result:
-    """Do the run."""
-    check_run(run)
-    run = with_own_size(run)
-    check_before_data(run)
-    data = open_run_data(run)
-    model = build_run_model(run, data)
-    return fit(model, data, settings=run, out=out, resume=resume, config=as_plain(run), view=view)
+    """Do a run that `check_run` has accepted.
+
+    Device, model and budget are checked before the data is read, which may be a long download.
+    """
+    run, shape = find_shape(run)
+    prepared = prepare(run)
+    data: DataSet | None = None
+    if shape is None:
+        shape = data = open_run_data(run)
+    model = build_run_model(run, shape)
+    partition = inspect_within_budget(run, model, shape)
+    data = data or open_run_data(run)
+    if (data.num_classes, data.image_size) != (shape.num_classes, shape.image_size):
+        raise DataError(
+            f"{run.data} was described as {shape.num_classes} classes of {shape.image_size} pixels, and has "
+            f"{data.num_classes} of {data.image_size}. Correct the shape that it is registered with."
+        )
+    request = Request(
+        model=model,
+        data=data,
+        prepared=prepared,
+        config=as_plain(run),
+        out=out,
+        resume=resume,
+        view=view,
+        partition=partition,
+    )
+    return run_stages(request)
 
 
 @torch.no_grad()

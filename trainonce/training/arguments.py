@@ -133,7 +133,6 @@ def describe_config(
 ) -> dict[str, Any]:
     """What counted, as `config.yaml` holds it; an object that no name stands for is named by its class."""
     found = dict(as_plain(settings) if config is None else config)
-    found |= {"batch_size": settings.batch_size, "lr": settings.lr}
     if optimizer is not None:
         found = {name: value for name, value in found.items() if name not in OF_OPTIMIZERS}
     if policy is not None:

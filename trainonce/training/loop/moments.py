@@ -53,3 +53,21 @@ def record_of(trainer: Trainer, scores: Scores) -> dict[str, Any]:
         found["controller_loss"] = pruner.controller_loss
         found["alive"] = {name: list(counts) for name, counts in pruner.alive.items()}
     return found
+
+
+def schedule_of(trainer: Trainer, *, cut_at: int | None) -> dict[str, Any]:
+    """When the phases begin, in steps; `cut_at` is where the model got its final size."""
+    phases: dict[str, int | None] = {}
+    if trainer.pruner is not None:
+        timetable = trainer.pruner.schedule.in_steps(trainer.total_steps)
+        phases = {
+            "search": timetable.search_from,
+            "shrink": timetable.shrink_from,
+            "settle": timetable.settle_from,
+            "small": cut_at,
+        }
+    return {
+        "steps_per_epoch": trainer.order.steps_per_epoch,
+        "total_steps": trainer.total_steps,
+        "phases": phases,
+    }

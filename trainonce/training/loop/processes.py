@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +55,20 @@ class Processes:
         shared = _lent(torch.tensor([number], dtype=torch.long, device=_exchange_device()))
         dist.broadcast(shared, src=0)
         return int(shared)
+
+    def on_first(self, action: Callable[[], None]) -> None:
+        """Run `action` on rank 0; a ValueError there ends all processes."""
+        refusal: Exception | None = None
+        if self.is_first:
+            try:
+                action()
+            except ValueError as error:
+                refusal = error
+        (is_refused,) = self.any_true([refusal is not None])
+        if refusal is not None:
+            raise refusal
+        if is_refused:
+            raise SettingError("rank 0 failed; see its message.")
 
     def wait(self) -> None:
         """Until all processes are here."""

@@ -16,6 +16,7 @@ from trainonce.data.samples import Samples
 from trainonce.engines.counting import COUNTER
 from trainonce.messages.plain_text import kind_and_reason
 from trainonce.runs.report.writing import write_report
+from trainonce.training.loop.moments import schedule_of
 from trainonce.training.loop.trainer import Trainer
 from trainonce.training.results.outcome import (
     compare_both,
@@ -79,7 +80,7 @@ def make_report(
         "version": 1,
         **facts,
         "layers": parts.make("layers", lambda: describe_layers(trainer.pruner), []),
-        "schedule": session.describe_schedule(trainer),
+        "schedule": schedule_of(trainer, cut_at=session.cut_at),
         "optimizer": type(trainer.optimizer).__name__,
         "num_skipped": trainer.num_skipped,
         "controller_samples": len(trainer.controller_samples) if trainer.pruner is not None else 0,
