@@ -48,7 +48,7 @@ def test_inspect_json_is_the_partition(capsys: pytest.CaptureFixture[str]):
 
 
 def test_keep_leaves_a_module_whole(capsys: pytest.CaptureFixture[str]):
-    assert main(["inspect", "cli_models:build", "--input", "1x4", "--keep", "0", "--json"]) == 0
+    assert main(["inspect", "cli_models:build", "--input", "1x4", "--protect", "0", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert all(group["kept_because"] for group in data["groups"])
 
@@ -109,7 +109,7 @@ def test_version_and_help_end_well(capsys: pytest.CaptureFixture[str]):
     assert trainonce.__version__ in capsys.readouterr().out
     assert main(["inspect", "--help"]) == 0
     text = capsys.readouterr().out
-    for word in ("torchvision:", "timm:", "transformers:", "--input", "--keep", "--json"):
+    for word in ("torchvision:", "timm:", "transformers:", "--input", "--protect", "--json"):
         assert word in text
 
 

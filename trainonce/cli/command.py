@@ -18,6 +18,7 @@ from trainonce.cli import deploying, evaluating, inspecting, reporting, train
 from trainonce.engines.runtimes import is_out_of_memory
 from trainonce.errors import RunInterruptedError
 from trainonce.messages.plain_text import in_one_line, reason_of
+from trainonce.training.settings import RENAMED
 
 DONE = 0
 BAD_INPUT = 2
@@ -75,9 +76,11 @@ class OneLineParser(argparse.ArgumentParser):
         super().__init__(**options, allow_abbrev=False)
 
     def refuse_unknown(self, words: Sequence[str]) -> None:
-        """End because of words that are left over, with the flag that looks most like the first of them."""
+        """Exit because of words that are left over; suggests the flag closest to the first of them."""
         flag = words[0].partition("=")[0]
-        near = get_close_matches(flag, self._option_string_actions, n=1, cutoff=0.6)
+        known = self._option_string_actions
+        new_name = f"--{RENAMED.get(flag.removeprefix('--'))}"
+        near = [new_name] if new_name in known else get_close_matches(flag, known, n=1, cutoff=0.6)
         kind = "option" if flag.startswith("-") else "argument"
         self.error(
             f"unrecognized {kind} {in_one_line(flag, 100)}" + (f". Did you mean {near[0]}?" if near else "")

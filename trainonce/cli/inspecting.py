@@ -30,7 +30,7 @@ Models get random weights; nothing is downloaded.
 _EXAMPLES = """\
 examples:
   trainonce inspect torchvision:resnet50
-  trainonce inspect timm:swin_tiny_patch4_window7_224 --keep 'layers.0.*'
+  trainonce inspect timm:swin_tiny_patch4_window7_224 --protect 'layers.0.*'
   trainonce inspect my_package.models:build --input 1x3x224x224 --json
 """
 
@@ -60,11 +60,11 @@ def add_commands(commands: Any) -> None:
         ),
     )
     inspect.add_argument(
-        "--keep",
+        "--protect",
         metavar="PATTERN",
         action="append",
         default=[],
-        help="a group or module to leave whole, such as 'layer4.*'; may be given again",
+        help="a module or group that must not be pruned, such as 'layer4.*'; repeatable",
     )
     inspect.add_argument(
         "--all",
@@ -83,7 +83,7 @@ def _inspect(arguments: argparse.Namespace) -> None:
     with progress.status(Text(f"building {in_one_line(arguments.source, 200)}")) as status:
         source = build(arguments.source, arguments.input)
         status.update(Text(f"inspecting {in_one_line(arguments.source, 200)}"))
-        partition = trainonce.inspect(source.model, source.example, keep=arguments.keep)
+        partition = trainonce.inspect(source.model, source.example, keep=arguments.protect)
     if arguments.json:
         sys.stdout.write(as_json(partition) + "\n")
     else:

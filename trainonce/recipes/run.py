@@ -27,7 +27,7 @@ from trainonce.surgery.inspection import inspect
 from trainonce.training.limits import limits_of, setting
 from trainonce.training.preparation import prepare
 from trainonce.training.results.outcome import Result
-from trainonce.training.settings import Settings, as_plain
+from trainonce.training.settings import RENAMED, Settings, as_plain
 from trainonce.training.stages import Request, run_stages
 from trainonce.zoo.inputs import draw_image
 from trainonce.zoo.sources import Build, build, check_name
@@ -84,6 +84,14 @@ def run_from(values: Mapping[str, Any], start: Run) -> Run:
     limits = limits_of(Run)
     changes: dict[str, Any] = {}
     for name, value in values.items():
+        if name in RENAMED:
+            # Files of earlier versions list every setting; one that was never used says nothing.
+            if value in (None, [], ()):
+                continue
+            raise SettingError(
+                f"the setting {name} is called {RENAMED[name]} since trainonce 0.2. Rename it; a run that was "
+                "started with it can be resumed by trainonce 0.1 only."
+            )
         if name not in limits:
             near = get_close_matches(name, limits, n=1, cutoff=0.5)
             advice = f"Did you mean {near[0]}?" if near else "trainonce train --help lists all settings."
@@ -169,14 +177,14 @@ def inspect_within_budget(run: Run, model: nn.Module, shape: DataSet | Shape) ->
     if not run.is_pruning:
         return None
     example = draw_image(2, 3, shape.image_size, shape.image_size)
-    partition = inspect(model, example, keep=run.keep)
+    partition = inspect(model, example, keep=run.protect)
     find_budget(
         model,
         example=partition,
         trained={name for name, parameter in model.named_parameters() if parameter.requires_grad},
         keep_flops=run.keep_flops,
         keep_params=run.keep_params,
-        keep=run.keep,
+        keep=run.protect,
         round_to=run.round_to,
     )
     return partition

@@ -29,8 +29,8 @@ class Settings:
     keep_params: float | None = setting(
         None, "share of the model's parameters that the small model may have", float, above=0, at_most=1
     )
-    keep: tuple[str, ...] = setting(
-        (), "groups or modules to leave whole, such as 'layer4.*'", str, several=True
+    protect: tuple[str, ...] = setting(
+        (), "modules or groups that must not be pruned, such as 'layer4.*'", str, several=True
     )
     round_to: int | None = setting(
         None,
@@ -147,6 +147,9 @@ class Settings:
             settle_from=self.settle_from,
         )
 
+
+RENAMED = {"keep": "protect"}
+"""Settings of trainonce 0.1, and what they are called now."""
 
 RESUMABLE = frozenset(
     ("device", "save_minutes", "save_epochs", "keep_checkpoints", "tensorboard", "accumulate")

@@ -12,7 +12,7 @@ from trainonce.runs import folder as run_folder
 from trainonce.storage.artifact.manifest import Manifest
 from trainonce.storage.checkpoint.packing import PackingError, pack
 from trainonce.training.loop.trainer import Trainer
-from trainonce.training.settings import Settings, as_plain
+from trainonce.training.settings import RENAMED, Settings, as_plain
 
 WATCHED = ("trainonce", "torch", "cpu", "device", "threads", "processes")
 """What of the environment rounding may depend on."""
@@ -30,13 +30,14 @@ def check_saveable(trainer: Trainer) -> None:
 def check_config(folder: Path, config: Mapping[str, Any], *, may_differ: frozenset[str]) -> None:
     """Raise SettingError if the run in the folder was started with other settings."""
     before, defaults = run_folder.read_config(folder), as_plain(Settings())
-    # A run of an earlier trainonce lacks what has come since; the default is what it did.
-    since = {
+    # A run of an earlier trainonce lacks newer settings; their defaults are what it did.
+    newer = {
         name
         for name, value in config.items()
         if name not in before and name in defaults and defaults[name] == value
     }
-    run_folder.check_same(folder, config, may_differ=may_differ | since)
+    unused = {name for name in RENAMED if not before.get(name)}
+    run_folder.check_same(folder, config, may_differ=may_differ | newer | unused)
 
 
 def changed_environment(file: Path, now: Mapping[str, Any]) -> list[str]:
