@@ -68,7 +68,7 @@ def test_an_optimizer_that_can_not_be_saved_is_refused_at_once_and_leaves_nothin
     make = lambda parameters: Secretive(parameters, is_late=is_late)  # noqa: E731
     with pytest.raises(
         SettingError,
-        match=r"this run could not be saved: optimizer/.*memory is a object, which can't be saved",
+        match=r"this run can't be saved: optimizer/.*memory is a object, which can't be saved",
     ) as caught:
         fit(
             make_net(),

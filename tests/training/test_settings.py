@@ -163,7 +163,7 @@ def test_a_run_needs_something_to_train(words: list[str], capsys: pytest.Capture
     assert (
         "nothing to train: pass a recipe, --config, or --model and --data"
         if words in ([], ["--lr", "0.1"])
-        else f"there is no recipe {words[0]!r}"
+        else f"unknown recipe {words[0]!r}"
     ) in message
 
 

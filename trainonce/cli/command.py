@@ -1,7 +1,4 @@
-"""The command and its subcommands.
-
-Takes words, gives an exit code (0 done, 2 bad input, 75 interrupted and able to go on).
-"""
+"""The command and its subcommands; exit codes are 0 (done), 2 (bad input) and 75 (interrupted, can be resumed)."""
 
 from __future__ import annotations
 
@@ -23,11 +20,11 @@ from trainonce.training.settings import RENAMED
 DONE = 0
 BAD_INPUT = 2
 RESUMABLE = 75
-"""EX_TEMPFAIL: whoever started the run may start it again."""
+"""EX_TEMPFAIL: a scheduler may start the run again."""
 
 
 def run_command(argv: Sequence[str] | None = None) -> int:
-    """Run one command; what the user got wrong is told in one line on stderr."""
+    """Run one command; bad input is reported in one line on stderr."""
     logging.captureWarnings(True)
     try:
         arguments = _parse(argv)
@@ -48,7 +45,7 @@ def run_command(argv: Sequence[str] | None = None) -> int:
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        _tell(f"not enough memory ({reason_of(error)}). Choose a smaller batch, image size or model.")
+        _tell(f"out of memory ({reason_of(error)}). Choose a smaller batch, image size or model.")
         return BAD_INPUT
     finally:
         logging.captureWarnings(False)
@@ -67,10 +64,7 @@ def _tell(line: str) -> None:
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Says in one line what it does not understand.
-
-    A flag is written out, so that no other is meant by mistake.
-    """
+    """Reports bad input in one line; flags can't be abbreviated."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, allow_abbrev=False)
@@ -87,7 +81,7 @@ class OneLineParser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> None:
-        """End with exit code 2."""
+        """Exit with code 2."""
         line = in_one_line(message)
         end = "" if line.endswith((".", "?")) else "."
         self.exit(BAD_INPUT, f"{self.prog}: {line}{end} See {self.prog} --help.\n")
@@ -104,7 +98,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="trainonce",
-        description="Structured pruning for any PyTorch model: train once, get a small model.",
+        description="Structured pruning for any PyTorch model. Train once. Ship a small model.",
     )
     parser.add_argument("--version", action="version", version=f"trainonce {trainonce.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -1,7 +1,4 @@
-"""A run as plain data, and the run itself.
-
-Takes names of a model and of data with all settings, gives what `fit` gives.
-"""
+"""A run as plain data: a model and data by name, with all settings. `train` does it."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ LONGEST_TEXT = 4096
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run(Settings):
-    """Everything that a run is; equal runs give equal bits on equal machines."""
+    """Everything that defines a run: equal runs give bitwise equal results on equal machines."""
 
     model: str = setting(
         "cifar:resnet20", "model: cifar:NAME, torchvision:NAME, timm:NAME or module.path:function", str
@@ -45,26 +42,26 @@ class Run(Settings):
     data: str = setting(
         "digits", "data: digits, cifar10, cifar100, fashion_mnist, imagenet or folder:PATH", str
     )
-    data_dir: str | None = setting(None, "where the data's files are, or are downloaded to", str)
-    download: bool = setting(True, "download data that is not there", bool)
-    pretrained: bool = setting(False, "start from the library's trained weights", bool)
+    data_dir: str | None = setting(
+        None, "folder of the data set's files; missing ones are downloaded there", str
+    )
+    download: bool = setting(True, "download missing data", bool)
+    pretrained: bool = setting(False, "start from pretrained weights", bool)
     num_classes: int | None = setting(
-        None, "classes of the model, if other than the data's", int, at_least=2, at_most=1_000_000
+        None, "number of classes, if it differs from the data's", int, at_least=2, at_most=1_000_000
     )
     img_size: int | None = setting(
-        None, "height and width of the images, if other than the data's own", int, at_least=4, at_most=4096
+        None, "image height and width in pixels, if it differs from the data's", int, at_least=4, at_most=4096
     )
-    augment: str = setting("standard", "how training images are changed", str, choices=POLICIES)
+    augment: str = setting("standard", "data augmentation", str, choices=POLICIES)
     workers: int = setting(
-        2, "processes that read image files; images in memory need none", int, at_least=0, at_most=1024
+        2, "data loading workers; data sets in memory need none", int, at_least=0, at_most=1024
     )
-    max_bad_images: int = setting(
-        10, "broken image files that are skipped before the run stops", int, at_least=0
-    )
+    max_bad_images: int = setting(10, "skip up to this many broken image files", int, at_least=0)
 
     @property
     def data_options(self) -> DataOptions:
-        """How the data is opened."""
+        """The settings that concern the data."""
         return DataOptions(
             data_dir=None if self.data_dir is None else Path(self.data_dir),
             image_size=self.img_size,
@@ -77,10 +74,7 @@ class Run(Settings):
 
 
 def run_from(values: Mapping[str, Any], start: Run) -> Run:
-    """`start` with other values, as a YAML file or a command line gives them.
-
-    Unknown names are refused with the nearest one.
-    """
+    """`start` with the values of a YAML file or a command line; SettingError for an unknown name."""
     limits = limits_of(Run)
     changes: dict[str, Any] = {}
     for name, value in values.items():
@@ -106,17 +100,17 @@ def run_from(values: Mapping[str, Any], start: Run) -> Run:
 
 
 def check_text(name: str, value: Any) -> None:
-    """Raise SettingError for a text that can't be a name or a path: a stranger's are printed and opened."""
+    """Raise SettingError for a string that can't be a name or a path: files of strangers are read here."""
     for text in value if isinstance(value, list | tuple) else [value]:
         if isinstance(text, str) and (len(text) > LONGEST_TEXT or steers(text)):
             problem = (
-                f"has {len(text):,} characters" if len(text) > LONGEST_TEXT else "holds control characters"
+                f"has {len(text):,} characters" if len(text) > LONGEST_TEXT else "has control characters"
             )
-            raise SettingError(f"{name} {problem}. Write it anew: {shorten(text)}.")
+            raise SettingError(f"{name} {problem}. Correct it: {shorten(text)}.")
 
 
 def scale_epochs(run: Run, epochs: int) -> Run:
-    """The run with another number of epochs, and every point of its schedule at the same share of it."""
+    """The run with another number of epochs; its learning rate schedule is scaled with it."""
     ratio = epochs / run.epochs
     return replace(
         run,
@@ -127,20 +121,20 @@ def scale_epochs(run: Run, epochs: int) -> Run:
 
 
 def check_run(run: Run) -> None:
-    """Raise what is wrong with the names of model and data; nothing is loaded."""
+    """Raise an error if the model or the data set doesn't exist; nothing is loaded."""
     check_name(run.model)
     check_source(run.data, run.data_options)
 
 
 def open_run_data(run: Run) -> DataSet:
-    """The data of a run."""
+    """The data set of a run."""
     return open_data(run.data, run.data_options)
 
 
 def open_kept_data(run: Run, folder: Path, *, is_named: bool) -> DataSet:
-    """The data of the run in a folder, to measure its model on, normalized as in training.
+    """The data set of a finished run, normalized as in training.
 
-    Validation data that has changed is refused; if `is_named`, the user asked for it and gets a warning.
+    DataChangedError if the validation data has changed; a warning instead, if the user named it (`is_named`).
     """
     data = with_normalization(open_run_data(run), read_identity(folder))
     check_evaluated(folder, data, is_named=is_named)
@@ -159,7 +153,7 @@ def find_shape(run: Run) -> tuple[Run, DataSet | Shape | None]:
 
 
 def build_run_model(run: Run, data: DataSet | Shape) -> nn.Module:
-    """The model of a run with the weights it starts from, which its seed decides."""
+    """The model of a run with its initial weights, which depend on the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(run.seed)
         wanted = Build(
@@ -228,19 +222,19 @@ def _check_output(run: Run, model: nn.Module, data: DataSet | Shape) -> None:
         output = model.eval()(image)
     except Exception as error:
         raise UnknownModelError(
-            f"{run.model} can't take images of {data.image_size} pixels ({kind_and_reason(error)}). Give another --img-size, "
-            "or another model."
+            f"{run.model} fails on images of {data.image_size} pixels ({kind_and_reason(error)}). Choose another "
+            "--img-size or another model."
         ) from None
     found = output[0] if isinstance(output, tuple) else getattr(output, "logits", output)
     if not isinstance(found, torch.Tensor) or found.dim() != 2 or found.shape[1] < data.num_classes:
         shape = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
         raise DataError(
-            f"{run.model} gives {shape} for two images, and {run.data} has {data.num_classes} classes. Give "
+            f"{run.model} returns {shape} for two images, and {run.data} has {data.num_classes} classes. Choose "
             "a classifier for them."
         )
 
 
 def _as_kind(value: Any, kind: type) -> Any:
-    """Whole numbers for floats, so that 1 and 1.0 are the same setting."""
+    """The value, with integers as floats where a float is expected: 1 and 1.0 are the same setting."""
     is_whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST_WHOLE
     return float(value) if kind is float and is_whole else value

@@ -1,4 +1,4 @@
-"""A run at one moment: takes its trainer, gives what the view shows and what an epoch's record holds."""
+"""A trainer's state as the view shows it and as the records hold it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainonce.training.loop.trainer import Trainer
 
 
 def moment_of(trainer: Trainer, *, loss: float, top1: float | None, steps_per_second: float) -> Moment:
-    """Where the run is, for the view."""
+    """The current state of the run, for the view."""
     pruner = trainer.pruner
     alive = list(pruner.alive.values()) if pruner is not None else []
     return Moment(
@@ -32,7 +32,7 @@ def moment_of(trainer: Trainer, *, loss: float, top1: float | None, steps_per_se
 
 
 def record_of(trainer: Trainer, scores: Scores) -> dict[str, Any]:
-    """What is written down about the epoch that has just ended."""
+    """The record of the epoch that has just ended."""
     pruner = trainer.pruner
     found: dict[str, Any] = {
         "validation_loss": scores.loss,

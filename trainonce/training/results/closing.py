@@ -1,7 +1,7 @@
-"""What follows once the small model is safe: takes a finished run, gives its report and page.
+"""The report of a finished run, made once its small model is on disk.
 
-A part that fails is told and left out: a run that has trained for days must not end in an error because
-somebody's model can't be measured.
+A part that fails is left out with a warning: a run of several days must not end in an error because a
+model can't be measured.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ LONGEST_REASON = 200
 
 
 class Parts:
-    """The parts of a report; what can't be made is told once and named in `missing`."""
+    """The parts of a report; those that fail are listed in `missing`."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self.missing: dict[str, str] = {}
         self._tell = tell
 
     def make(self, name: str, part: Callable[[], Part], otherwise: Part) -> Part:
-        """The part; `otherwise` if making it fails: a user's model may raise anything."""
+        """The part, or `otherwise` if it raises: a user's model may raise anything."""
         try:
             return part()
         except Exception as error:
             self.missing[name] = kind_and_reason(error, LONGEST_REASON)
-            self._tell(f"the report goes without {name} ({self.missing[name]})")
+            self._tell(f"the report has no {name} ({self.missing[name]})")
             return otherwise
 
 
@@ -57,13 +57,13 @@ def make_report(
     before: Mapping[str, Any],
     validation: Samples,
 ) -> dict[str, Any]:
-    """Everything that is known about a run whose small model is trained."""
+    """Everything known about a finished run, as plain data."""
     parts = Parts(session.warn)
     device = next(small.parameters()).device
-    example = parts.make("an example", lambda: one_sample(validation, device), None)
+    example = parts.make("example", lambda: one_sample(validation, device), None)
     last = session.history[-1]
     facts: dict[str, Any] = {"counter": COUNTER, "before": dict(before), "agreement": None}
-    facts["after"] = parts.make("the small model's size", lambda: describe_model(small, example), {})
+    facts["after"] = parts.make("size of the small model", lambda: describe_model(small, example), {})
     facts["after"] |= {name: last[name] for name in ("top1", "top5", "validation_loss")}
     if dense is not None and example is not None:
         times = parts.make("latency", lambda: measure_both(small, dense, example), {})
@@ -72,7 +72,7 @@ def make_report(
     if dense is not None:
         batch_size = trainer.order.batch_size
         facts["agreement"] = parts.make(
-            "the comparison of cut and uncut",
+            "comparison with the dense model",
             lambda: compare_both(small, dense, validation, batch_size=batch_size),
             None,
         )
@@ -85,7 +85,7 @@ def make_report(
         "num_skipped": trainer.num_skipped,
         "controller_samples": len(trainer.controller_samples) if trainer.pruner is not None else 0,
         "seconds": session.seconds,
-        # The page names the model; a run of the command has its full name there.
+        # The page shows the model's name; runs of the command record their own.
         "config": {"model": type(trainer.model).__name__} | session.config,
         "environment": session.environment,
         "history": session.history,
@@ -94,5 +94,5 @@ def make_report(
 
 
 def write_page(session: Session, folder: Path, report: Mapping[str, Any]) -> None:
-    """Write the page and the model card; a failure is told, and `trainonce report` can try again."""
-    Parts(session.warn).make("its page", lambda: write_report(folder, report), None)
+    """Write the page and the model card, with a warning if that fails; `trainonce report` can try again."""
+    Parts(session.warn).make("page", lambda: write_report(folder, report), None)
