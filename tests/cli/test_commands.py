@@ -155,7 +155,7 @@ def test_what_can_not_change_when_going_on_is_refused(
 def test_a_folder_without_a_run_is_refused(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     for folder in (tmp_path, tmp_path / "nothing"):
         assert main([command, str(folder)]) == 2
-        assert "is not a run" in capsys.readouterr().err
+        assert "there is no run in" in capsys.readouterr().err
 
 
 def test_onnx_runtime_agrees_on_every_sample(copied: Path, capsys: pytest.CaptureFixture[str]):

@@ -84,7 +84,7 @@ CHANGES: list[tuple[Callable[[Path], None], str]] = [
     (remove, r"1 image was removed, such as dog/dog3\.png"),
     (rename_class, "class 'dog' is now 'hund'"),
     (add_class, "class 'eel' is new"),
-    (remove_class, "class 'bee' is gone"),
+    (remove_class, "class 'bee' is missing"),
     (replace_contents, r"1 image was changed, such as ant/ant5\.png"),
     (swap_contents, "2 images were changed"),
     (relabel, r"1 image was added, such as bee/ant2\.png; 1 image was removed, such as ant/ant2\.png"),
@@ -111,7 +111,7 @@ def test_a_run_does_not_go_on_with_other_images(place: Path, change: Callable[[P
     with pytest.raises(DataChangedError, match=words) as error:
         resume(opened(place / "photos"), place / "run")
     assert str(error.value).isprintable()
-    assert str(error.value).endswith("Go back to the run's data, or start a new run.")
+    assert str(error.value).endswith("Restore the run's data, or start a new run.")
     assert (place / "run" / "data.json").read_bytes() == kept
 
 
@@ -129,14 +129,14 @@ def test_what_is_no_image_may_come_and_go(place: Path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"augment": "none"}, "augment is none, and was standard"),
+        ({"augment": "none"}, "augment is none, standard before"),
         ({"seed": 5}, r"images were moved from training to validation"),
     ],
 )
 def test_a_run_does_not_go_on_with_other_settings_of_the_data(place: Path, options: dict, words: str):
     with pytest.raises(DataChangedError, match=words):
         resume(opened(place / "photos", **options), place / "run")
-    with pytest.raises(DataChangedError, match="image_size is 10, and was 8"):
+    with pytest.raises(DataChangedError, match="image_size is 10, 8 before"):
         resume(open_data(f"folder:{place / 'photos'}", DataOptions(image_size=10)), place / "run")
 
 
@@ -243,7 +243,7 @@ def test_every_kind_of_data_is_itself_and_its_changes_are_named(tmp_path: Path):
     tensors, photos = TensorDataset(*TRAIN), write_photos(tmp_path / "photos", num_images=3)
     halves = ConcatDataset([Subset(tensors, range(32)), Subset(tensors, range(32, 64))])
     cases = [
-        (Own(64), Own(65), "has 65 samples, and had 64"),
+        (Own(64), Own(65), "has 65 samples, 64 before"),
         (Subset(Own(64), [1, 2, 3]), Subset(Own(64), [1, 2, 4]), "other samples are chosen"),
         (
             Subset(tensors, [1, 2]),

@@ -46,7 +46,7 @@ def test_a_size_that_is_asked_for_is_obeyed_and_said(tmp_path: Path):
     assert data.image_size == 224
     assert "about 64 pixels" in data.summary[-1]
     assert "enlarged to 224" in data.summary[-1]
-    assert "scaled down to 16" in open_data(f"folder:{folder}", DataOptions(image_size=16)).summary[-1]
+    assert "downscaled to 16" in open_data(f"folder:{folder}", DataOptions(image_size=16)).summary[-1]
     line = open_data("digits", DataOptions(image_size=16)).summary[-1]
     assert "8 pixels" in line
     assert "enlarged to 16" in line
@@ -62,8 +62,8 @@ def test_a_data_set_says_what_is_in_it(tmp_path: Path, name: str):
     data = open_data("digits" if name == "digits" else f"folder:{tmp_path}")
     text = "\n".join(data.summary)
     for word in (
-        f"{len(data.train):,} images to train on",
-        f"{len(data.validation):,} to validate on",
+        f"{len(data.train):,} training",
+        f"{len(data.validation):,} validation images",
         f"{data.num_classes} classes",
     ):
         assert word in text

@@ -282,7 +282,9 @@ def test_a_report_that_can_not_be_written_is_told_and_written_later(
 
 def test_batches_that_are_no_pairs_are_refused_before_training():
     three = Rows(lambda i: (X[i], LABELS[i], i))
-    with pytest.raises(trainonce.SettingError, match=r"a batch of the training data is 3 parts\. Return pairs"):
+    with pytest.raises(
+        trainonce.SettingError, match=r"a batch of the training data is 3 parts\. Return pairs"
+    ):
         fit(Body(), (three, three), settings=make_settings(), quiet=True)
     named = Rows(lambda i: {"x": X[i], "labels": LABELS[i]})
     with pytest.raises(trainonce.SettingError, match="a batch of the training data is a dict"):

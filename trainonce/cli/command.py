@@ -1,4 +1,4 @@
-"""The command and its subcommands; exit codes are 0 (done), 2 (bad input) and 75 (interrupted, can be resumed)."""
+"""The command and its subcommands; exit codes: 0 done, 2 bad input, 75 interrupted (can be resumed)."""
 
 from __future__ import annotations
 

@@ -145,8 +145,8 @@ def _as_table(found: Bench, title: str) -> Table:
     table.caption = Text(
         "\n".join(
             [
-                "median, below it 10th to 90th percentile; images/s: small model; saved: reduction in latency as "
-                "a fraction of the reduction in FLOPs"
+                "median, below it 10th to 90th percentile; images/s: small model; saved: reduction in "
+                "latency as a fraction of the reduction in FLOPs"
             ]
             + [f"left out: {line}" for line in found.left_out]
         ),

@@ -46,7 +46,7 @@ def open_run(arguments: argparse.Namespace) -> tuple[Run, DataSet]:
     folder: Path = arguments.folder
     if not (folder / CONFIG).is_file():
         raise SettingError(
-            f"{folder} is not a run. Pass a folder that trainonce train wrote (with {CONFIG})."
+            f"there is no run in {folder}. Pass a folder that trainonce train wrote (with {CONFIG})."
         )
     given = {name: getattr(arguments, name) for name in GIVEN if getattr(arguments, name) is not None}
     config = _complete(read_config(folder), given, folder)

@@ -55,8 +55,8 @@ def add_commands(commands: Any) -> None:
         action="append",
         default=[],
         help=(
-            "shape of an input: 1x3x224x224, 1x16:int, mask=1x16:bool; repeat for several inputs, in order or "
-            "by name"
+            "shape of an input: 1x3x224x224, 1x16:int, mask=1x16:bool; repeat for several inputs, in order "
+            "or by name"
         ),
     )
     inspect.add_argument(

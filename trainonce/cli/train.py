@@ -130,13 +130,14 @@ def _settle_resumed(arguments: argparse.Namespace, given: dict[str, Any]) -> tup
     folder = Path(arguments.resume)
     if arguments.out is not None and arguments.out.resolve() != folder.resolve():
         raise SettingError(
-            f"--out is {arguments.out} and --resume is {folder}. A run is resumed in its own folder: omit --out."
+            f"--out is {arguments.out} and --resume is {folder}. A run is resumed in its own folder: omit "
+            "--out."
         )
     if arguments.recipe is not None or arguments.config is not None:
         raise SettingError("--resume takes all settings from the run's folder. Omit the recipe and --config.")
     if not folder.is_dir() or stage_of(folder) is Stage.NEW:
         raise SettingError(
-            f"{folder} is not a run. Pass a folder that trainonce train wrote (with config.yaml)."
+            f"there is no run in {folder}. Pass a folder that trainonce train wrote (with config.yaml)."
         )
     config = read_unchanged_config(folder, may_differ=MAY_DIFFER)
     if "model" not in config:

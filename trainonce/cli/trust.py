@@ -16,8 +16,8 @@ def add_trust_flag(parser: argparse.ArgumentParser) -> None:
         "--trust-code",
         action="store_true",
         help=(
-            "allow config.yaml or --config to name the model as code (module.path:function), which is imported "
-            "and run"
+            "allow config.yaml or --config to name the model as code (module.path:function), which is "
+            "imported and run"
         ),
     )
 

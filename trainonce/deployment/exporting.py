@@ -162,7 +162,8 @@ def _compared(model: nn.Module, samples: Samples, path: Path, run: Callable[[Ten
         here = compare(wanted, found)
         if here.num_nan:
             raise ExportError(
-                "the model returns NaN on a validation sample: it has diverged, so there is nothing to export."
+                "the model returns NaN on a validation sample: it has diverged, so there is nothing to "
+                "export."
             )
         _check_classes(wanted, found, path)
         num_samples += len(inputs)
@@ -183,5 +184,6 @@ def _check_classes(wanted: Tensor, found: Tensor, path: Path) -> None:
     # Classes with the same logit may swap places.
     if float(gap[differs].max()) > LARGEST_DIFFERENCE * float(wanted.abs().max()):
         raise ExportError(
-            f"{path} predicts another class for a validation sample. Please report this, with the model's name."
+            f"{path} predicts another class for a validation sample. Please report this, with the model's "
+            "name."
         )

@@ -16,7 +16,7 @@ COUNTER = "torch.utils.flop_counter, multiply-adds of one sample"
 
 
 def count_macs(model: nn.Module, example: Any) -> int | None:
-    """Multiply-adds of one forward pass by torch's own counter; None if the model needs real values to run."""
+    """Multiply-adds of one forward pass by torch's own counter; None if that fails on meta tensors."""
     # On the meta device nothing is computed, and no fused kernel hides its products from the counter.
     try:
         copied = copy.deepcopy(model).to("meta").eval()

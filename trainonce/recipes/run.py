@@ -83,8 +83,8 @@ def run_from(values: Mapping[str, Any], start: Run) -> Run:
             if value in (None, [], ()):
                 continue
             raise SettingError(
-                f"the setting {name} is called {RENAMED[name]} since trainonce 0.2. Rename it; a run that was "
-                "started with it can be resumed by trainonce 0.1 only."
+                f"the setting {name} is called {RENAMED[name]} since trainonce 0.2. Rename it; a run that "
+                "was started with it can be resumed by trainonce 0.1 only."
             )
         if name not in limits:
             near = get_close_matches(name, limits, n=1, cutoff=0.5)
@@ -167,7 +167,7 @@ def build_run_model(run: Run, data: DataSet | Shape) -> nn.Module:
 
 
 def inspect_within_budget(run: Run, model: nn.Module, shape: DataSet | Shape) -> Partition | None:
-    """The model's channel groups; BudgetError if the run's budget can't be reached, None if nothing is pruned."""
+    """The model's channel groups, or None for a dense run; BudgetError if the budget can't be reached."""
     if not run.is_pruning:
         return None
     example = draw_image(2, 3, shape.image_size, shape.image_size)
@@ -222,15 +222,15 @@ def _check_output(run: Run, model: nn.Module, data: DataSet | Shape) -> None:
         output = model.eval()(image)
     except Exception as error:
         raise UnknownModelError(
-            f"{run.model} fails on images of {data.image_size} pixels ({kind_and_reason(error)}). Choose another "
-            "--img-size or another model."
+            f"{run.model} fails on images of {data.image_size} pixels ({kind_and_reason(error)}). Choose "
+            "another --img-size or another model."
         ) from None
     found = output[0] if isinstance(output, tuple) else getattr(output, "logits", output)
     if not isinstance(found, torch.Tensor) or found.dim() != 2 or found.shape[1] < data.num_classes:
         shape = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
         raise DataError(
-            f"{run.model} returns {shape} for two images, and {run.data} has {data.num_classes} classes. Choose "
-            "a classifier for them."
+            f"{run.model} returns {shape} for two images, and {run.data} has {data.num_classes} classes. "
+            "Choose a classifier for them."
         )
 
 

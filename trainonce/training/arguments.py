@@ -34,7 +34,8 @@ def check_model(model: Any) -> None:
         raise SettingError(f"this {type(model).__name__} has no parameters, so there is nothing to train.")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise SettingError(
-            f"all parameters of this {type(model).__name__} are frozen. Unfreeze some with requires_grad_(True)."
+            f"all parameters of this {type(model).__name__} are frozen. Unfreeze some with "
+            "requires_grad_(True)."
         )
 
 
@@ -120,7 +121,8 @@ def settle(settings: Settings, train: Source, rates: Rates) -> tuple[Settings, l
         )
     if settings.lr not in (rates.highest, defaults_of(Settings)["lr"]):
         notes.append(
-            f"using the optimizer's learning rate {shown(rates.own)}, not lr={settings.lr:g} from the settings"
+            f"using the optimizer's learning rate {shown(rates.own)}, not lr={settings.lr:g} from the "
+            "settings"
         )
     return with_changes(settings, batch_size=batch_size, lr=rates.highest), notes
 

@@ -66,7 +66,7 @@ class Limits:
         )
 
     def suggest(self, value: Any) -> str:
-        """` Did you mean 0.45?` for a fraction written as `45`, `45%` or `0,45`, or for a number in quotes."""
+        """` Did you mean 0.45?` for a fraction written as `45`, `45%` or `0,45`, or a number in quotes."""
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             return ""
         is_share = 1 in (self.at_most, self.below) and self.kind is float

@@ -200,7 +200,8 @@ class Session:
             self._open_parts.enter_context(run_folder.logged(self.out))
         if changes:
             self._tell(
-                f"environment changed since the run started: {', '.join(changes)}; results may differ by rounding"
+                f"environment changed since the run started: {', '.join(changes)}; results may differ by "
+                "rounding"
             )
 
     def _check_saveable(self, trainer: Trainer) -> None:

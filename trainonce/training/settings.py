@@ -171,14 +171,15 @@ def check_pairs(settings: Settings) -> None:
         raise SettingError("keep_flops and keep_params are both set. Pass one of them.")
     if not settings.search_from <= settings.shrink_from <= settings.settle_from:
         raise SettingError(
-            f"search_from, shrink_from and settle_from must be in ascending order, got {settings.search_from}, "
-            f"{settings.shrink_from} and {settings.settle_from}. The defaults are 0.05, 0.1 and 0.45."
+            "search_from, shrink_from and settle_from must be in ascending order, got "
+            f"{settings.search_from}, {settings.shrink_from} and {settings.settle_from}. The defaults are "
+            "0.05, 0.1 and 0.45."
         )
     first = settings.first_cut_from
     if first is not None and not settings.shrink_from <= first <= settings.settle_from:
         raise SettingError(
-            f"first_cut_from must lie between shrink_from and settle_from, got {first}, {settings.shrink_from} "
-            f"and {settings.settle_from}."
+            f"first_cut_from must lie between shrink_from and settle_from, got {first}, "
+            f"{settings.shrink_from} and {settings.settle_from}."
         )
     if settings.search_from >= settings.settle_from:
         raise SettingError(

@@ -73,8 +73,8 @@ def _randomly(loader: DataLoader[Any], sampler: RandomSampler, what: str) -> Vis
         return _whole(loader, loader.dataset, what, is_mixed=True)
     if what != "training":
         raise SettingError(
-            f"the {what} DataLoader draws {sampler.num_samples} of {num_samples} samples at random, so scores "
-            f"would not be comparable. {WAY_OUT}."
+            f"the {what} DataLoader draws {sampler.num_samples} of {num_samples} samples at random, so "
+            f"scores would not be comparable. {WAY_OUT}."
         )
     if not sampler.replacement and sampler.num_samples > num_samples:
         raise SettingError(
@@ -91,7 +91,8 @@ def _whole(loader: DataLoader[Any], dataset: Any, what: str, *, is_mixed: bool) 
     if loader.drop_last and what != "training" and (rest := len(dataset) % loader.batch_size):
         if is_mixed:
             raise SettingError(
-                f"the {what} DataLoader drops {rest} random samples each time (drop_last). Pass drop_last=False."
+                f"the {what} DataLoader drops {rest} random samples each time (drop_last). Pass "
+                "drop_last=False."
             )
         dataset = Subset(dataset, range(len(dataset) - rest))
     return Visit(dataset, None, loader.batch_size)

@@ -110,7 +110,8 @@ def as_source(data: Any, what: str) -> Source:
     if isinstance(data, tuple | list) and len(data) == 2 and all(_tensors_in(part) for part in data):
         return Source(_from_tensors(data[0], data[1], what))
     raise SettingError(
-        f"the {what} data is a {type(data).__name__}. Pass a pair of tensors, a torch Dataset or a DataLoader."
+        f"the {what} data is a {type(data).__name__}. Pass a pair of tensors, a torch Dataset or a "
+        "DataLoader."
     )
 
 
@@ -142,8 +143,8 @@ def first_batch(samples: Samples, count: int, what: str) -> tuple[Any, Any]:
     if not isinstance(batch, tuple | list) or len(batch) != 2:
         found = f"{len(batch)} parts" if isinstance(batch, tuple | list) else f"a {type(batch).__name__}"
         raise SettingError(
-            f"a batch of the {what} data is {found}. Return pairs (inputs, targets); put several inputs into a "
-            "tuple or a dict."
+            f"a batch of the {what} data is {found}. Return pairs (inputs, targets); put several inputs into "
+            "a tuple or a dict."
         )
     return batch[0], batch[1]
 

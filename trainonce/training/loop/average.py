@@ -19,7 +19,7 @@ class Average:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         with torch.no_grad():
-            # With gradients, a copied script module has non-leaf parameters, whose requires_grad can't change.
+            # With gradients, a copied script module gets non-leaf parameters.
             self.model = copy.deepcopy(model).eval().requires_grad_(False)
         follows_by_itself(self.model)
         self._decay = decay

@@ -57,7 +57,7 @@ def logits_of(output: Any) -> Tensor:
 
 
 def find_logits(output: Any) -> Tensor | None:
-    """The tensor itself, its field or key `logits`, or the first of several tensors; None if there is none."""
+    """The output itself, its `logits`, or the first of several tensors; None if there is no tensor."""
     if isinstance(output, Tensor):
         return output
     named = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)

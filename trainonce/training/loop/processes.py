@@ -88,7 +88,7 @@ class Processes:
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[Processes]:
-    """The process group that torchrun started, for as long as this lasts; a single process without torchrun."""
+    """The process group of torchrun, for as long as this lasts; a single process without torchrun."""
     if dist.is_available() and dist.is_initialized():
         yield Processes(dist.get_rank(), dist.get_world_size())
         _take_back()
@@ -132,7 +132,7 @@ def _take_back() -> None:
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of that name; `auto` is the fastest available. Under torchrun, each process gets its own GPU."""
+    """The device of that name; `auto` is the fastest one. Under torchrun, each process gets its own GPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:

@@ -108,7 +108,7 @@ class Trainer:
         return self.average.model if self.average is not None else self.model
 
     def epoch_batches(self) -> Iterator[list[tuple[Any, Any]]]:
-        """For each step to the end of the epoch, this process's share of the batch, one piece per accumulation step."""
+        """For each step left in the epoch, this process's pieces of the batch, one per accumulation step."""
         first, per_epoch = self.step, self.order.steps_per_epoch
         pieces = self._train.batches(self._draws(range(first, (first // per_epoch + 1) * per_epoch)))
         while True:

@@ -31,7 +31,8 @@ def restore_trainer(
             refusal = error
         if found is not None and found.refused:
             warn(
-                f"using the checkpoint of step {found.step}, because a newer one is invalid: {found.refused[0]}"
+                f"using the checkpoint of step {found.step}, because a newer one is invalid: "
+                f"{found.refused[0]}"
             )
         elif found is None and refusal is None and not is_new:
             warn(f"{shown_path(root.parent)} has a run without a checkpoint: starting again at step 0")
