@@ -232,7 +232,7 @@ def test_too_many_broken_images_stop_the_run(tmp_path: Path, size: int):
     write_classes(tmp_path / "val", num_images=2, size=80)
     for image in range(3):
         (tmp_path / "train" / "cat" / f"{image}.png").write_bytes(b"")
-    with pytest.raises(DataError, match="3 images can't be read, more than the 2"):
+    with pytest.raises(DataError, match="3 images can't be read, and the limit is 2"):
         one_batch(
             open_data(f"folder:{tmp_path}", DataOptions(image_size=size, max_bad_images=2)).train,
             torch.arange(9),

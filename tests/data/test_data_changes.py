@@ -222,7 +222,7 @@ TENSORS = [
     (changed(TRAIN, number=1), "the values of the targets of the training data changed"),
     ((TRAIN[0][:60], TRAIN[1][:60]), r"the inputs of the training data are float32 of shape \(60, 3, 8, 8\)"),
     ((TRAIN[0].double(), TRAIN[1]), "are float64 of shape"),
-    (Own(64), "was given as tensors, and is given as a data set"),
+    (Own(64), "was tensors and is a data set now"),
 ]
 
 
@@ -244,21 +244,21 @@ def test_every_kind_of_data_is_itself_and_its_changes_are_named(tmp_path: Path):
     halves = ConcatDataset([Subset(tensors, range(32)), Subset(tensors, range(32, 64))])
     cases = [
         (Own(64), Own(65), "has 65 samples, 64 before"),
-        (Subset(Own(64), [1, 2, 3]), Subset(Own(64), [1, 2, 4]), "other samples are chosen"),
+        (Subset(Own(64), [1, 2, 3]), Subset(Own(64), [1, 2, 4]), "has other indices"),
         (
             Subset(tensors, [1, 2]),
             Subset(TensorDataset(*changed(TRAIN)), [1, 2]),
-            "the values of the inputs of what the training data is",
+            "the values of the inputs of the source of the training data",
         ),
         (
             halves,
             ConcatDataset(halves.datasets[::-1]),
-            "other samples are chosen for part 0 of the training data",
+            "has other indices for part 0 of the training data",
         ),
         (
             DataLoader(Own(64), sampler=SubsetRandomSampler(range(30))),
             DataLoader(Own(64), sampler=SubsetRandomSampler(range(1, 31))),
-            "other samples are chosen",
+            "has other indices",
         ),
         (
             ImageFolder(photos),
