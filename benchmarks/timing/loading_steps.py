@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from trainonce.data.augmentation import ShiftAndFlip
-from trainonce.data.pictures import Normalisation, Pictures
+from trainonce.data.pictures import Normalization, Pictures
 from trainonce.training.loop.evaluation import CrossEntropy
 from trainonce.training.loop.precision import Precision
 from trainonce.training.loop.processes import Processes
@@ -81,7 +81,7 @@ def _make_trainer(subject: Subject, seed: int) -> Trainer:
     return Trainer(
         model,
         torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9),
-        train=Pictures(images, torch.arange(NUM_IMAGES) % 10, Normalisation.of(images), augmentation),
+        train=Pictures(images, torch.arange(NUM_IMAGES) % 10, Normalization.of(images), augmentation),
         example=None,
         settings=Settings(epochs=1000, batch_size=subject.batch_size, seed=seed),
         surroundings=Surroundings(

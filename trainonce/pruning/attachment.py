@@ -23,7 +23,7 @@ from trainonce.pruning.pruner import Pruner
 from trainonce.pruning.pulling.projection import Proximal, Pull
 from trainonce.pruning.schedule import Schedule, Strength
 from trainonce.pruning.units import Units
-from trainonce.structure.channels import Example
+from trainonce.structure.channels import Example, Partition
 from trainonce.surgery.inspection import inspect
 from trainonce.surgery.slicing import check_owned
 
@@ -35,7 +35,7 @@ def attach(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     *,
-    example: Example,
+    example: Example | Partition,
     total_steps: int,
     keep_flops: float | None = None,
     keep_params: float | None = None,
@@ -54,6 +54,8 @@ def attach(
     modules to leave alone, `round_to` the number that widths should be multiples of (None: a sixteenth of the
     layer, at most 16). With `shrink=False` the model is cut only by `finish`. A pruner that was attached to
     the same model before is detached.
+
+    `example` may be the Partition that `inspect` found on it; the model is then not inspected again.
 
     Example: `pruner = trainonce.attach(model, optimizer, example=images, keep_flops=0.45,
     total_steps=len(loader) * epochs)`.
@@ -107,7 +109,7 @@ def attach(
 def find_budget(
     model: nn.Module,
     *,
-    example: Example,
+    example: Example | Partition,
     trained: Collection[str],
     keep_flops: float | None,
     keep_params: float | None,
@@ -127,7 +129,9 @@ def find_budget(
         "keep_params" if keep_flops is None else "keep_flops",
         keep_params if keep_flops is None else keep_flops,
     )
-    units = Units.of(inspect(safe_to_reshape(model), example, keep=keep), trained)
+    if not isinstance(example, Partition):
+        example = inspect(safe_to_reshape(model), example, keep=keep)
+    units = Units.of(example, trained)
     if keep_flops is not None:
         return Budget.of_flops(units, keep_flops, round_to)
     return Budget.of_parameters(units, keep_params or 0, round_to)

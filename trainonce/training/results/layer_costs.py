@@ -19,8 +19,8 @@ from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
-from trainonce.training.loop.evaluation import call
-from trainonce.training.results.measures import wait_for
+from trainonce.engines.timing import wait_for
+from trainonce.execution.forward import call_model
 
 FEWEST_PASSES = 5
 ELSEWHERE = "outside of layers"
@@ -102,7 +102,7 @@ def count_by_module(model: nn.Module, example: Any) -> dict[str, float]:
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         ledger = _Ledger(lambda: counter.get_total_flops() / 2)
         with _booked(copied, ledger):
-            call(copied, inputs)
+            call_model(copied, inputs)
     return ledger.amounts
 
 
@@ -126,7 +126,7 @@ def time_by_module(
             for name, model in models.items():
                 ledger = _Ledger(clock)
                 with _booked(model.eval(), ledger):
-                    call(model, example)
+                    call_model(model, example)
                 passes[name].append(ledger.amounts)
     finally:
         for name, model in models.items():

@@ -1,13 +1,10 @@
-"""What can be trained on.
-
-Takes tensors, data sets or loaders of torch, gives numbered samples that come in batches.
-"""
+"""Training data as `fit` takes it: tensors, torch Datasets and DataLoaders, turned into `Samples`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,26 +19,11 @@ from torch.utils.data import (
 )
 
 from trainonce.data.sample_rng import seed_everything
+from trainonce.data.samples import Draw, Samples
 from trainonce.data.workers import read_batches
 from trainonce.errors import SettingError
 from trainonce.training.batches.loaders import read_loader
 from trainonce.training.batches.order import Drawing
-
-Draw = tuple[Tensor, int]
-"""Sample numbers, and a seed for what is random about them."""
-
-
-@runtime_checkable
-class Samples(Protocol):
-    """Numbered samples that come in batches."""
-
-    def __len__(self) -> int:
-        """How many there are."""
-        ...
-
-    def batches(self, draws: Iterable[Draw]) -> Iterator[tuple[Any, Any]]:
-        """Inputs and targets for each draw."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,34 +37,31 @@ class TensorSamples:
         return len(_tensors_in(self.inputs)[0])
 
     def batches(self, draws: Iterable[Draw]) -> Iterator[tuple[Any, Any]]:
-        """Rows of all tensors."""
+        """The rows of each draw."""
         for samples, _ in draws:
             yield tree_map(lambda tensor: tensor[samples], (self.inputs, self.targets))  # noqa: B023 - called at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DatasetSamples:
-    """A map-style data set of torch, read by `num_workers` processes.
-
-    Its own transforms run seeded by batch.
-    """
+    """A map-style Dataset, read by `num_workers` processes; its transforms are seeded per batch."""
 
     dataset: Dataset[Any]
     collate: Callable[[list[Any]], Any]
     num_workers: int
     start_worker: Callable[[int], Any] | None = None
-    """Called once in each reading process, with its number."""
+    """Called once in each worker with its index."""
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]
 
     def batches(self, draws: Iterable[Draw]) -> Iterator[tuple[Any, Any]]:
-        """What the data set gives, put together."""
+        """The collated samples of each draw."""
         yield from read_batches(_Drawing(self), draws, num_workers=self.num_workers)
 
 
 class _Drawing(Dataset[Any]):
-    """A draw in, a batch out."""
+    """A data set whose items are whole batches, indexed by draws."""
 
     def __init__(self, samples: DatasetSamples) -> None:
         self.samples = samples
@@ -96,7 +75,7 @@ class _Drawing(Dataset[Any]):
             if self.samples.start_worker is not None and not self._has_started:
                 self.samples.start_worker(worker.id)
             self._has_started = True
-            # Which process reads a batch is chance; here the streams belong to the batch, and to nobody else.
+            # Which worker reads a batch is chance, so the seed belongs to the batch, not to the worker.
             seed_everything(seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -105,21 +84,18 @@ class _Drawing(Dataset[Any]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """Samples, and what was said about how to visit them."""
+    """Samples, and how their DataLoader draws them."""
 
     samples: Samples
     drawing: Drawing | None = None
-    """Instead of all of them once in an epoch."""
+    """Replaces one pass over all samples per epoch."""
 
     batch_size: int | None = None
-    """Of the loader that they come from."""
+    """The DataLoader's batch size, if there was one."""
 
 
 def as_source(data: Any, what: str) -> Source:
-    """Samples from a pair of tensors, a data set, a loader or what is samples already.
-
-    `what` names it in an error.
-    """
+    """Samples from a pair of tensors, a Dataset, a DataLoader or Samples; `what` names the data in errors."""
     if isinstance(data, DataLoader):
         _check_length(data.dataset, what)
         visit = read_loader(data, what)
@@ -134,7 +110,7 @@ def as_source(data: Any, what: str) -> Source:
     if isinstance(data, tuple | list) and len(data) == 2 and all(_tensors_in(part) for part in data):
         return Source(_from_tensors(data[0], data[1], what))
     raise SettingError(
-        f"the {what} data is a {type(data).__name__}. Give a pair of tensors, a torch Dataset or a "
+        f"the {what} data is a {type(data).__name__}. Pass a pair of tensors, a torch Dataset or a "
         "DataLoader."
     )
 
@@ -145,7 +121,7 @@ def as_samples(data: Any, what: str) -> Samples:
 
 
 def split_data(data: Any) -> tuple[Source, Source]:
-    """Training and validation samples of what `fit` was given: an object with both, or a pair."""
+    """Training and validation samples of a pair, or of an object with `train` and `validation`."""
     if hasattr(data, "train") and hasattr(data, "validation"):
         return as_source(data.train, "training"), as_source(data.validation, "validation")
     if not isinstance(data, tuple | list) or len(data) != 2:
@@ -155,31 +131,31 @@ def split_data(data: Any) -> tuple[Source, Source]:
         )
     if all(isinstance(part, Tensor) for part in data):
         raise SettingError(
-            "data is two tensors. Give two pairs: ((inputs, targets), (validation inputs, validation "
+            "data is two tensors. Pass two pairs: ((inputs, targets), (validation inputs, validation "
             "targets))."
         )
     return as_source(data[0], "training"), as_source(data[1], "validation")
 
 
 def first_batch(samples: Samples, count: int, what: str) -> tuple[Any, Any]:
-    """The first samples as a batch; SettingError if batches are no pairs of inputs and targets."""
+    """The first samples as a batch; SettingError unless it is a pair (inputs, targets)."""
     batch = next(iter(samples.batches([(torch.arange(count), 0)])))
     if not isinstance(batch, tuple | list) or len(batch) != 2:
         found = f"{len(batch)} parts" if isinstance(batch, tuple | list) else f"a {type(batch).__name__}"
         raise SettingError(
-            f"a batch of the {what} data is {found}. Give pairs (inputs, targets); several inputs go into a "
-            "tuple or a dict."
+            f"a batch of the {what} data is {found}. Return pairs (inputs, targets); put several inputs into "
+            "a tuple or a dict."
         )
     return batch[0], batch[1]
 
 
 def count_samples(inputs: Any, targets: Any) -> int | None:
-    """How many samples a batch has; None if that can't be seen."""
+    """Number of samples in a batch; None if it can't be told."""
     for part in (targets, inputs):
         if isinstance(part, Tensor):
             return len(part) if part.dim() else 1
     if isinstance(targets, tuple | list) and not all(isinstance(item, Tensor) for item in targets):
-        # Dicts or texts, one for each sample.
+        # Dicts or strings, one per sample.
         return len(targets)
     tensors = [leaf for leaf in tree_leaves((inputs, targets)) if isinstance(leaf, Tensor) and leaf.dim()]
     return len(tensors[0]) if tensors else None
@@ -191,14 +167,14 @@ def _from_tensors(inputs: Any, targets: Any, what: str) -> Samples:
     ]
     if len({*lengths[0], *lengths[1]}) > 1:
         raise SettingError(
-            f"the {what} data has {lengths[0][0]} inputs and {lengths[1][0]} targets. Give one target for "
-            "each input."
+            f"the {what} data has {lengths[0][0]} inputs and {lengths[1][0]} targets. Pass one target per "
+            "input."
         )
     return _not_empty(TensorSamples(inputs, targets), what)
 
 
 def _tensors_in(part: Any) -> list[Tensor]:
-    """The tensors of a tree; none if anything else is in it."""
+    """The tensors of a nested structure; empty if it holds anything else."""
     leaves = tree_leaves(part)
     return leaves if all(isinstance(leaf, Tensor) for leaf in leaves) else []
 
@@ -206,8 +182,8 @@ def _tensors_in(part: Any) -> list[Tensor]:
 def _check_length(dataset: Any, what: str) -> None:
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise SettingError(
-            f"the {what} data has no length, so no run could go on at the right sample. Give a Dataset with "
-            "__len__ and __getitem__."
+            f"the {what} data has no length, so a run could not resume at the right sample. Pass a Dataset "
+            "with __len__ and __getitem__."
         )
 
 
@@ -227,5 +203,5 @@ def _from_dataset(
 
 def _not_empty(samples: Samples, what: str) -> Samples:
     if len(samples) < 2:
-        raise SettingError(f"the {what} data has {len(samples)} samples. At least two are needed.")
+        raise SettingError(f"the {what} data has {len(samples)} samples. At least 2 are needed.")
     return samples
