@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from trainonce.errors import BudgetError
+from trainonce.pruning.ranking import Ranking
 from trainonce.pruning.units import Units
 from trainonce.structure.cost import Meter
 
@@ -141,13 +142,13 @@ class Budget:
     def line(self, scores: Tensor, *, share: float | None = None) -> float:
         """The score that separates what stays from what goes, so that what is above costs at most the budget (or another share)."""
         target = self.target if share is None else self._allowed(share)
-        order = _Order(self.units, scores, self.available, self.required)
+        order = Ranking(self.units, scores, available=self.available, required=self.required)
         return order.score_below(self._largest(order, target))
 
     def choose(self, scores: Tensor, *, share: float | None = None) -> Tensor:
         """The masks of the highest scores that cost at most the budget (or another share), on round widths where that fits."""
         target = self.target if share is None else max(self._allowed(share), float(self.cost(self.least())))
-        order = _Order(self.units, scores, self.available, self.required)
+        order = Ranking(self.units, scores, available=self.available, required=self.required)
         # The threshold on scores at which the cost meets the target, by bisection on how many units stay.
         counts = order.counts_of_best(self._largest(order, target))
         counts = self._rounded(order, counts)
@@ -174,7 +175,7 @@ class Budget:
         below = math.floor(share * self.total)
         return float(below + ((below + 1) / self.total <= share))
 
-    def _largest(self, order: _Order, target: float) -> int:
+    def _largest(self, order: Ranking, target: float) -> int:
         low, high = 0, int(self.available.sum())
         while low < high:
             middle = (low + high + 1) // 2
@@ -184,10 +185,10 @@ class Budget:
                 high = middle - 1
         return low
 
-    def _cost_of(self, order: _Order, counts: Tensor) -> float:
+    def _cost_of(self, order: Ranking, counts: Tensor) -> float:
         return float(self.cost(order.masks(counts)))
 
-    def _rounded(self, order: _Order, counts: Tensor) -> Tensor:
+    def _rounded(self, order: Ranking, counts: Tensor) -> Tensor:
         """Each width to the nearest multiple.
 
         A whole group stays whole, and one too narrow for a multiple stays as it is.
@@ -197,7 +198,7 @@ class Budget:
         rounded = torch.where((rounded == 0) | (counts == sizes), counts, rounded)
         return rounded.minimum(sizes)
 
-    def _step_down(self, order: _Order, counts: Tensor) -> Tensor:
+    def _step_down(self, order: Ranking, counts: Tensor) -> Tensor:
         """One rounding step less in the group whose next units score lowest.
 
         Single units where a whole step would empty it.
@@ -219,7 +220,7 @@ class Budget:
         counts[chosen[0]] = chosen[1]
         return counts
 
-    def _filled(self, order: _Order, counts: Tensor, steps: Tensor, target: float) -> Tensor:
+    def _filled(self, order: Ranking, counts: Tensor, steps: Tensor, target: float) -> Tensor:
         """Add steps of the highest scores for as long as one fits under the target."""
         counts = counts.clone()
         tired: set[int] = set()
@@ -246,56 +247,6 @@ class Budget:
             elif target - cost <= FULL * self.total:
                 break
         return counts
-
-
-class _Order:
-    """The units of every group from the highest score to the lowest: masks become one count per group."""
-
-    def __init__(self, units: Units, scores: Tensor, available: Tensor, required: Tensor) -> None:
-        if scores.shape != (len(units),) or bool(torch.isnan(scores).any()):
-            raise ValueError(
-                f"scores must be {len(units)} numbers, one per unit, got shape {tuple(scores.shape)} or NaN."
-            )
-        scores = scores.detach().double().cpu()
-        # Below all others, so that no count that is taken from the best reaches them.
-        self.scores = torch.where(available, scores, scores.min() - 1)
-        self.sizes = units.per_group(available.long())
-        """Per group, how many units may stay."""
-        self.is_required = units.per_group(required.long()) > 0
-        """Per group, whether all of them must."""
-        self._units = units
-        # By score, then (stably) by group: each group's units lie together, best first.
-        by_score = torch.argsort(self.scores, descending=True, stable=True)
-        self._by_group = by_score[torch.argsort(units.group_of[by_score], stable=True)]
-        self._sorted = self.scores[self._by_group]
-        sizes = [group.num_channels for group in units.groups]
-        self._pieces = self._sorted.split(sizes)
-        starts = torch.tensor([0, *sizes]).cumsum(0)[:-1]
-        self._rank = torch.empty(len(units), dtype=torch.long)
-        self._rank[self._by_group] = torch.arange(len(units)) - starts[units.group_of[self._by_group]]
-        self._best = by_score
-
-    def scores_of(self, group: int) -> Tensor:
-        return self._pieces[group]
-
-    def score_below(self, num_best: int) -> float:
-        """Half-way between the last of the best and the first of the rest."""
-        ranked = self.scores[self._best]
-        above = ranked[max(0, num_best - 1)]
-        below = ranked[min(len(ranked) - 1, num_best)]
-        if num_best == 0:
-            return float(above) + 1
-        return float(below) - 1 if num_best == len(ranked) else float((above + below) / 2)
-
-    def counts_of_best(self, num_best: int) -> Tensor:
-        """How many of the best units of all lie in each group, at least one."""
-        counts = torch.bincount(
-            self._units.group_of[self._best[:num_best]], minlength=len(self._units.groups)
-        )
-        return torch.where(self.is_required, self.sizes, counts.clamp_min(1))
-
-    def masks(self, counts: Tensor) -> Tensor:
-        return (self._rank < counts[self._units.group_of]).double()
 
 
 def check_share(word: str, share: object) -> None:

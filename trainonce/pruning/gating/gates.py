@@ -128,9 +128,7 @@ class Gates:
                 if other.axis != rows.axis:
                     # Two gates on one weight: each sees the weight that the other leaves.
                     product = product * self._factor(other, masks).float()
-            product = product.movedim(rows.axis, 0)
-            sums = product.flatten(1).sum(dim=1) if product.dim() > 1 else product
-            total.index_add_(0, rows.units, sums[rows.positions.to(sums.device)].cpu())
+            rows.add_to_units(total, rows.sums(product))
         return total
 
 

@@ -88,9 +88,7 @@ def _influence_left(
         gradient = gradients[rows.tensor]
         felt = modules.setdefault(_module(rows), torch.zeros(len(units)))
         if gradient is not None:
-            product = (whole[rows.tensor] * gradient).movedim(rows.axis, 0)
-            sums = product.flatten(1).sum(dim=1) if product.dim() > 1 else product
-            felt.index_add_(0, rows.units, sums[rows.positions.to(sums.device)].float().cpu())
+            rows.add_to_units(felt, rows.sums(whole[rows.tensor] * gradient))
 
     def mean(felt: Tensor, where: Tensor) -> Tensor:
         return units.per_group(felt.abs() * where) / units.per_group(where.float()).clamp_min(1)

@@ -68,16 +68,9 @@ class Capacity(Policy):
     def scores(self) -> Tensor:
         """By place in the layer and by layer."""
         units, available = self.search.units, self.search.available
-        sizes = torch.tensor([group.num_channels for group in units.groups])
-        order = torch.where(available, self._within.scores().double(), -torch.inf)
-        # By score, then (stably) by group: each group's units lie together, best first.
-        best_first = order.argsort(descending=True, stable=True)
-        best_first = best_first[units.group_of[best_first].argsort(stable=True)]
-        place = torch.empty(len(units), dtype=torch.double)
-        place[best_first] = (
-            torch.arange(len(units)) - (sizes.cumsum(0) - sizes)[units.group_of[best_first]] + 1
-        ).double()
-        scores = self._wider[units.group_of] - (place / sizes[units.group_of]).log()
+        within = torch.where(available, self._within.scores().double(), -torch.inf)
+        place = (units.rank_in_group(within) + 1).double()
+        scores = self._wider[units.group_of] - (place / units.sizes[units.group_of]).log()
         return torch.where(available, scores, _GONE)
 
     def state_dict(self) -> dict[str, Any]:

@@ -61,8 +61,5 @@ class Uniform(Policy):
     def scores(self) -> Tensor:
         """The unit's rank in its group, as a share: one threshold then cuts every group alike."""
         norms = self.search.per_unit(lambda rows, _: rows.square().sum(dim=1)).sqrt()
-        scores = torch.zeros(len(norms))
-        for number, group in enumerate(self.search.units.groups):
-            here = self.search.units.group_of == number
-            scores[here] = (norms[here].argsort().argsort() + 1).float() / group.num_channels
-        return scores
+        units = self.search.units
+        return (units.rank_in_group(-norms) + 1).float() / units.sizes[units.group_of]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from trainonce.pruning.budget import Budget
-from trainonce.pruning.units import Rows, Units
+from trainonce.pruning.units import Rows, Units, as_matrix
 
 Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
 """From masks to the loss with them and its gradient with respect to each."""
@@ -45,21 +45,20 @@ class Search:
         return self.budget.required
 
     def per_unit(self, of_rows: Callable[[Tensor, Rows], Tensor], *, only_matrices: bool = False) -> Tensor:
-        """Add up a number per row (from the rows of one writer, first axis first) to a number per unit."""
-        total = torch.zeros(len(self.units), dtype=torch.double)
-        for rows in self.units.writers:
-            parameter = self.tensors[rows.tensor].detach()
-            if only_matrices and parameter.dim() < 2:
-                continue
-            picked = parameter.index_select(rows.axis, rows.positions.to(parameter.device)).movedim(
-                rows.axis, 0
-            )
-            total.index_add_(
-                0,
-                rows.units,
-                of_rows(picked.flatten(1) if picked.dim() > 1 else picked[:, None], rows).double().cpu(),
-            )
-        return total
+        """One number per unit, summed over its rows.
+
+        Args:
+            of_rows: Takes the rows of one parameter as a matrix, and where they lie; gives one number per
+                row.
+            only_matrices: Skip vectors: biases, and the scales and shifts of norms.
+        """
+
+        def numbers(rows: Tensor, at: Rows) -> Tensor:
+            if only_matrices and rows.dim() < 2:
+                return torch.zeros(len(rows))
+            return of_rows(as_matrix(rows), at)
+
+        return self.units.sum_rows(self.tensors, numbers)
 
 
 class Policy(ABC):

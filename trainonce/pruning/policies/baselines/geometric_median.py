@@ -7,6 +7,7 @@ from torch import Tensor
 
 from trainonce.pruning.policies.policy import Policy
 from trainonce.pruning.policies.relative import relative
+from trainonce.pruning.units import as_matrix
 
 
 class GeometricMedian(Policy):
@@ -24,11 +25,7 @@ class GeometricMedian(Policy):
             parameter = self.search.tensors[rows.tensor].detach()
             if parameter.dim() < 2:
                 continue
-            picked = (
-                parameter.index_select(rows.axis, rows.positions.to(parameter.device))
-                .movedim(rows.axis, 0)
-                .flatten(1)
-            )
+            picked = as_matrix(rows.take(parameter))
             for number in units.group_of[rows.units].unique().tolist():
                 here = (units.group_of[rows.units] == number) & self.search.available[rows.units]
                 self._add_distances(squares, number, picked[here], rows.units[here])

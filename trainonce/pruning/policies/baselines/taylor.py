@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trainonce.pruning.policies.policy import Policy, Search
 from trainonce.pruning.policies.relative import relative
-from trainonce.pruning.units import Rows
+from trainonce.pruning.units import Rows, as_matrix
 
 _MEMORY = 0.99
 """Of the running average: early gradients are large and say little about the model that is cut."""
@@ -38,8 +38,7 @@ class Taylor(Policy):
             gradient = self.search.tensors[at.tensor].grad
             if gradient is None:
                 return torch.zeros(len(rows), device=rows.device)
-            picked = gradient.index_select(at.axis, at.positions.to(gradient.device)).movedim(at.axis, 0)
-            return (rows * (picked.flatten(1) if picked.dim() > 1 else picked[:, None])).sum(dim=1)
+            return (rows * as_matrix(at.take(gradient))).sum(dim=1)
 
         self._average = _MEMORY * self._average + (1 - _MEMORY) * self.search.per_unit(products).square()
 
