@@ -26,7 +26,7 @@ _USES_CUT = ("structure", "surgery")
 _USES_PRUNER = (*_USES_CUT, "pruning")
 _USES_LIBRARY = {
     "from_scratch": _USES_CUT,
-    "shaped": (*_USES_CUT, "pruning/budget.py", "pruning/units.py"),
+    "shaped": (*_USES_CUT, "pruning/budget.py", "pruning/ranking.py", "pruning/units.py"),
     **dict.fromkeys(("ours", "other_policies", "studied"), _USES_PRUNER),
 }
 """How channels are found does not matter here: the groups of these ResNets are what they are."""

@@ -13,7 +13,7 @@ from trainonce.pruning.policies import (
     GeometricMedian,
     Gradual,
     NormScale,
-    PenaliseAll,
+    PenalizeAll,
     Policy,
     RandomChoice,
     StaticSalience,
@@ -33,7 +33,7 @@ class WithOto(Ours):
     """All units are pulled with that package's own lambda, and may reach zero."""
 
     def policy(self) -> Policy:
-        return PenaliseAll()
+        return PenalizeAll()
 
     def pull(self) -> Pull:
         return trainonce.HalfSpace()

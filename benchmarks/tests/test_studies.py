@@ -98,7 +98,7 @@ def test_the_defaults_are_those_of_attach(more_digits: Images):
     ours, studied = (contender_of(name, more_digits) for name in ("ours", "defaults"))
     for contender in (ours, studied):
         train(contender, more_digits, range(EPOCHS - 1))
-    assert 0 < ours.pruner.keep_flops_now < 1
+    assert 0 < ours.pruner.keep_now < 1
     assert all(torch.equal(mask, studied.pruner.masks[name]) for name, mask in ours.pruner.masks.items())
     assert all(map(torch.equal, ours.model.parameters(), studied.model.parameters()))
 

@@ -53,7 +53,7 @@ every_way = pytest.mark.parametrize("freeze", list(WAYS.values()), ids=list(WAYS
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
     "half_space": {"pull": trainonce.HalfSpace(), "policy": policies.StaticSalience()},
-    "adam_metric": {"pull": projection.AdamMetric(), "policy": policies.PenaliseAll()},
+    "adam_metric": {"pull": projection.AdamMetric(), "policy": policies.PenalizeAll()},
 }
 
 

@@ -371,7 +371,7 @@ def pruned(
         example=batch(0)[0],
         keep_flops=0.5,
         total_steps=100,
-        policy=trainonce.policies.PenaliseAll(),
+        policy=trainonce.policies.PenalizeAll(),
         schedule=trainonce.Schedule(search_from=0, shrink_from=0, settle_from=90, update_every=1),
         strength=trainonce.Strength(searching=strength),
         pull=pull,

@@ -330,9 +330,9 @@ def test_layers_that_the_optimizer_does_not_hold_are_kept():
     assert "0.0" not in pruner.masks
 
 
-def test_layers_named_in_keep_are_kept():
+def test_layers_named_in_protect_are_kept():
     model = convolutional(12)
-    pruner = quiet_run(model, sgd(model.parameters()), keep_flops=0.6, keep=["1*"])
+    pruner = quiet_run(model, sgd(model.parameters()), keep_flops=0.6, protect=["1*"])
     assert "1.0" in pruner.kept_because
     assert "1.0" not in pruner.masks
 
@@ -430,15 +430,15 @@ def test_what_can_be_read_during_a_run():
     pruner = quiet_run(model, optimizer)
     assert pruner.plan is None
     assert pruner.phase == "warm-up"
-    assert pruner.keep_flops_now == 1
-    assert pruner.keep_flops_target == 0.45
+    assert pruner.keep_now == 1
+    assert pruner.keep_target == 0.45
     train(model, optimizer, pruner, steps=range(60), size=8)
     plan = pruner.plan
     assert plan is not None
     assert {name: alive for name, (alive, _) in pruner.alive.items()} == {
         name: int(mask.sum()) for name, mask in pruner.masks.items()
     }
-    assert pruner.keep_flops_now <= 0.45
+    assert pruner.keep_now <= 0.45
     assert set(plan.kept) == {name for name, (alive, whole) in pruner.alive.items() if alive < whole}
 
 
@@ -565,7 +565,7 @@ def test_a_controller_that_is_due_needs_a_closure(closure: Any):
     for _ in range(3):
         pruner.step()
     before = portrait(model, pruner)
-    with pytest.raises(PrunerError, match=r"^the controller is due: call step\(closure\)[^\n]*$"):
+    with pytest.raises(PrunerError, match=r"^the controller is due: call step\(loss\)[^\n]*$"):
         pruner.step(closure)
     assert same(portrait(model, pruner), before)
 

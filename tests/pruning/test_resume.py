@@ -28,7 +28,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "free_logits": {"policy": lambda: policies.Controller(policies.FreeLogits)},
     "filter_norm": {"policy": policies.FilterNorm, "pull": projection.AdamMetric()},
     "taylor": {"policy": policies.Taylor},
-    "oto": {"policy": policies.PenaliseAll, "pull": trainonce.HalfSpace()},
+    "oto": {"policy": policies.PenalizeAll, "pull": trainonce.HalfSpace()},
     "static": {"policy": policies.StaticSalience, "pull": trainonce.HalfSpace(0.1)},
     "prior_taylor": {"policy": lambda: policies.AnchoredController(prior=policies.Taylor())},
     "static_taylor": {"policy": lambda: policies.StaticSalience(policies.Taylor())},

@@ -5,7 +5,6 @@ Its loss on masked models, with every gradient and buffer left as it was.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from trainonce.pruning.gating.gates import Gates, gradients_aside
+from trainonce.pruning.notices import Notices
 from trainonce.pruning.policies.policy import Policy
 from trainonce.pruning.units import Rows
 
@@ -21,13 +21,18 @@ class Learning:
     """Bound to a model, its optimizer and the policy that learns."""
 
     def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, policy: Policy, gates: Gates
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        policy: Policy,
+        gates: Gates,
+        notices: Notices,
     ) -> None:
         self._model = model
         self._optimizer = optimizer
         self._policy = policy
         self._gates = gates
-        self._warned = False
+        self._notices = notices
 
     @property
     def rows(self) -> tuple[Rows, ...]:
@@ -58,13 +63,11 @@ class Learning:
             loss = self._policy.update(
                 lambda masks: gates.evaluate_everywhere(self._model, watched(closure), masks)
             )
-        if loss is None and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"the controller's loss is not finite at step {step}; that update is skipped, as are later "
-                "ones of the kind.",
-                RuntimeWarning,
-                stacklevel=4,
+        if loss is None:
+            self._notices.once(
+                "not finite",
+                f"the controller's loss is not finite at step {step}; this update is skipped, and so are "
+                "later ones like it.",
             )
         return loss
 

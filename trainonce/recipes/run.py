@@ -148,7 +148,7 @@ def check_before_data(run: Run) -> None:
             trained={name for name, parameter in model.named_parameters() if parameter.requires_grad},
             keep_flops=run.keep_flops,
             keep_params=run.keep_params,
-            keep=run.keep,
+            protect=run.keep,
             round_to=run.round_to,
         )
 

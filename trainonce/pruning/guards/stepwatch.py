@@ -5,7 +5,6 @@ Takes its steps and the pruner's, says when they don't go together.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from trainonce.errors import PrunerError
+from trainonce.pruning.notices import Notices
 from trainonce.surgery.slicing import foreign_state
 
 # A GradScaler calls the optimizer only if all gradients are finite. It starts at 2^16 and halves, so about 17
@@ -36,7 +36,7 @@ What comes later, the cut refuses.
 class StepWatch:
     """Bound to an optimizer and to some of the weights that it should move."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, tensors: Iterable[Tensor]) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, tensors: Iterable[Tensor], notices: Notices) -> None:
         self._optimizer = optimizer
         self._kind = type(optimizer).__name__
         self._hooks: list[Any] = []
@@ -44,7 +44,8 @@ class StepWatch:
         self._tensors = sorted(tensors, key=Tensor.numel)[:3]
         self._seen: list[Tensor] = []
         self._without = self._changes = 0
-        self._has_stepped = self._warned = False
+        self._has_stepped = False
+        self._notices = notices
         self.num_steps = 0
         """The optimizer's steps so far."""
 
@@ -105,9 +106,8 @@ class StepWatch:
         self._seen = now
         if self._changes >= STRANGE or (self.num_steps == 0 and self._without >= NEVER):
             raise PrunerError(self.complaint)
-        if not self._warned and (self._changes or self._without > MANY):
-            self._warned = True
-            warnings.warn(self.complaint, RuntimeWarning, stacklevel=3)
+        if self._changes or self._without > MANY:
+            self._notices.once("optimizer", self.complaint)
 
     def _optimizer_stepped(self) -> None:
         self._has_stepped = True

@@ -2,7 +2,7 @@
 
 from trainonce.pruning.policies.anchored import AnchoredController
 from trainonce.pruning.policies.baselines.geometric_median import GeometricMedian
-from trainonce.pruning.policies.baselines.oto import Gradual, PenaliseAll, StaticSalience
+from trainonce.pruning.policies.baselines.oto import Gradual, PenalizeAll, StaticSalience
 from trainonce.pruning.policies.baselines.random_choice import RandomChoice
 from trainonce.pruning.policies.baselines.taylor import Taylor
 from trainonce.pruning.policies.capacity import Capacity
@@ -19,7 +19,7 @@ __all__ = [
     "GeometricMedian",
     "Gradual",
     "NormScale",
-    "PenaliseAll",
+    "PenalizeAll",
     "Policy",
     "RandomChoice",
     "RecurrentLogits",

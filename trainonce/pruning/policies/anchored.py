@@ -118,7 +118,7 @@ class AnchoredController(Controller):
         self._optimizer.step()
         return float(loss)
 
-    def penalised(self) -> Tensor:
+    def penalized(self) -> Tensor:
         """The units below the line that the budget draws now."""
         scores = self.scores()
         return (scores < self.search.budget.line(scores, share=self.share_now())) | ~self.search.available

@@ -137,7 +137,7 @@ class Controller(Policy):
         """The logits without noise; a unit above zero is rather kept than not."""
         return self._network() + self._bias
 
-    def penalised(self) -> Tensor:
+    def penalized(self) -> Tensor:
         """The units that the controller would drop now."""
         return (self.scores() < 0) | ~self.search.available
 

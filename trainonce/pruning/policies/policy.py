@@ -97,7 +97,7 @@ class Policy(ABC):
     def scores(self) -> Tensor:
         """One number per unit: higher scores are kept first. The budget draws the line."""
 
-    def penalised(self) -> Tensor:
+    def penalized(self) -> Tensor:
         """The units that are pulled while the search goes on; by default none."""
         return torch.zeros(len(self.search.units), dtype=torch.bool)
 

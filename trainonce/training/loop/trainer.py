@@ -205,7 +205,7 @@ class Trainer:
             total_steps=self.total_steps,
             keep_flops=settings.keep_flops,
             keep_params=settings.keep_params,
-            keep=settings.keep,
+            protect=settings.keep,
             round_to=settings.round_to,
             policy=self.policy,
             schedule=settings.schedule,

@@ -16,7 +16,7 @@ from trainonce.pruning.policies.policy import Policy, Search
 from trainonce.pruning.policies.relative import relative
 
 
-class PenaliseAll(Policy):
+class PenalizeAll(Policy):
     """OTO: all units are penalised alike, those that stay largest stay.
 
     For its HSPG pass `pull=HalfSpace()` and `strength=Strength(searching=1e-3, floor=0.0)`: gentle, as what
@@ -29,7 +29,7 @@ class PenaliseAll(Policy):
         """The norm of the whole zero-invariant group, relative to its layer."""
         return relative(self.search, self.search.per_unit(lambda rows, _: rows.square().sum(dim=1)).sqrt())
 
-    def penalised(self) -> Tensor:
+    def penalized(self) -> Tensor:
         """All of them."""
         return torch.ones(len(self.search.units), dtype=torch.bool)
 
@@ -68,10 +68,10 @@ class StaticSalience(Policy):
         """The salience when the search began."""
         return self._salience.scores().double() if self._chosen is None else self._chosen
 
-    def penalised(self) -> Tensor:
+    def penalized(self) -> Tensor:
         """What the budget drops of the choice; nothing before it is made."""
         if self._chosen is None:
-            return super().penalised()
+            return super().penalized()
         if self._dropped is None:
             self._dropped = self.search.budget.choose(self._chosen) == 0
         return self._dropped
@@ -127,7 +127,7 @@ class Gradual(Policy):
         scores = self._salience.scores().double()
         return torch.where(self._dropped, scores - scores.max() - 1, scores)
 
-    def penalised(self) -> Tensor:
+    def penalized(self) -> Tensor:
         """What has been chosen so far."""
         return self._dropped
 
