@@ -1,4 +1,4 @@
-"""The operators that pull groups to zero do what their definitions say, and what an independent solver says."""
+"""The operators that pull groups to zero agree with their definitions and with an independent solver."""
 
 from __future__ import annotations
 

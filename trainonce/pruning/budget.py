@@ -257,7 +257,7 @@ def check_share(word: str, share: object) -> None:
 
 
 def _rounding(num_channels: int, width: int, round_to: int | None) -> int:
-    """What a group's width is rounded to: a power of two, about a sixteenth of it, at most 16; 1 for heads."""
+    """What a group's width is rounded to: a power of two near 1/16 of it, at most 16; 1 for heads."""
     if round_to is not None:
         return min(round_to, num_channels)
     if width > 1:

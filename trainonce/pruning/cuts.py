@@ -60,7 +60,7 @@ class Cuts:
 
     @torch.no_grad()
     def clear(self, masks: Tensor) -> None:
-        """Instead of cutting, zero the weights that read dropped units; norms are then those of the small model.
+        """Instead of cutting, zero the weights that read dropped units: norms become the small model's.
 
         Dropped units output zero, so neither the model's output nor any gradient changes.
         """

@@ -1,7 +1,4 @@
-"""What the user's closure tells a policy.
-
-Its loss on masked models, with every gradient and buffer left as it was.
-"""
+"""An update of the policy from the user's loss, with gradients and buffers left as they were."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from trainonce.pruning.units import Rows
 
 
 class Learning:
-    """Bound to a model, its optimizer and the policy that learns."""
+    """Updates a policy with the loss of one model under its masks."""
 
     def __init__(
         self,
@@ -48,12 +45,14 @@ class Learning:
         idle: Collection[str],
         step: int,
     ) -> float | None:
-        """Let the policy learn with gates on these rows, those of `required` units open.
+        """Update the policy once, and return its loss; None if the update was skipped.
 
-        Its loss, None if there was none.
-
-        Where all gated parameters are `idle`, the loss has no gradient for any of them, and there is nothing
-        to learn.
+        Args:
+            closure: Returns the loss on a batch.
+            rows: Where the gates are now.
+            required: Units whose gates stay open: one boolean each.
+            idle: Parameters without a gradient. If they are all that is gated, there is nothing to learn.
+            step: The step of the run, for messages.
         """
         free = [part.where(~required[part.units]) for part in rows]
         gates = replace(self._gates, rows=tuple(part for part in free if len(part.units)))
@@ -72,7 +71,7 @@ class Learning:
         return loss
 
     def _parameters(self) -> Iterator[nn.Parameter]:
-        """The model's, and those that the optimizer has of others, such as a loss with weights."""
+        """The model's, and others in the optimizer, such as those of a loss with weights."""
         own = {id(parameter): parameter for parameter in self._model.parameters()}
         others = {
             id(parameter): parameter

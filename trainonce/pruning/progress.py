@@ -32,8 +32,9 @@ class Progress:
 
     def as_line(self) -> str:
         """One line of text."""
+        step = f"step {self.num_steps} of {self.total_steps}"
         cuts = f"{self.num_cuts} cut{'' if self.num_cuts == 1 else 's'} so far"
-        return f"Pruner({self.phase.value}, step {self.num_steps} of {self.total_steps}, keeps {self.kept}, {cuts})"
+        return f"Pruner({self.phase.value}, {step}, keeps {self.kept}, {cuts})"
 
     def as_html(self) -> str:
         """A small table, with the width of each group folded below it."""

@@ -72,8 +72,8 @@ class Pruner:
         Args:
             loss: A function without arguments that returns the loss on a batch; it does not call `backward`.
                 The batch at hand is fine: `pruner.step(lambda: criterion(model(images), labels))`. It is
-                called only when the controller learns, every 10 to 20 steps of the search, and not needed
-                for policies that don't use the loss.
+                called only when the controller learns, by default every 10 to 20 steps of the search;
+                policies that don't use the loss don't need it.
 
         Returns:
             True if the model was cut in this step. Under DistributedDataParallel, wrap the model again then.
@@ -189,7 +189,7 @@ class Pruner:
 
     @property
     def keep_now(self) -> float:
-        """The share of the model that the current masks keep: of its FLOPs, or parameters with keep_params."""
+        """The share of the FLOPs (with keep_params, of the parameters) that the current masks keep."""
         return self._budget.share_of(self._algorithm.masks)
 
     @property

@@ -1,4 +1,4 @@
-"""Ways to choose which units stay; pass one to `trainonce.attach(policy=...)`."""
+"""Policies choose which units stay; pass one to `trainonce.attach(policy=...)`."""
 
 from trainonce.pruning.policies.anchored import AnchoredController
 from trainonce.pruning.policies.baselines.geometric_median import GeometricMedian
