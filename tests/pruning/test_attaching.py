@@ -205,8 +205,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"policy": policies.Taylor},
         r"policy must be an object such as [^\n]*, got the class Taylor; write Taylor\(\)",
     ),
-    "schedule": ({"schedule": 0.1}, r"schedule must be a trainonce.Schedule, got float"),
-    "strength": ({"strength": 10}, r"strength must be a trainonce.Strength, got int"),
+    "schedule": ({"schedule": 0.1}, r"schedule must be a trainonce.Schedule [^\n]*, got float"),
+    "strength": ({"strength": 10}, r"strength must be a trainonce.Strength [^\n]*, got int"),
     "pull": ({"pull": "half-space"}, r"pull must be an object such as [^\n]*, got str"),
     "pull_class": (
         {"pull": trainonce.HalfSpace},

@@ -43,14 +43,16 @@ class AutoTrainOnce:
         tensors: Mapping[str, nn.Parameter],
         budget: Budget,
         settings: PruningSettings,
-        notices: Notices,
     ) -> None:
         units, policy, timetable = budget.units, settings.policy, settings.timetable
-        self._optimizer = optimizer
-        self._budget = budget
+        self.model = model
+        self.optimizer = optimizer
+        self.tensors = tensors
+        self.budget = budget
+        self.settings = settings
+        self.timetable = timetable
+        self.notices = Notices()
         self._policy = policy
-        self._timetable = timetable
-        self._notices = notices
         self._cuts_early = settings.shrink
         self.num_steps = self.first_step = 0
         self.decision = Decision.undecided(len(units))
@@ -58,7 +60,7 @@ class AutoTrainOnce:
         self._learning: Learning | None = None
         if policy.uses_loss:
             gates = find_gates(model, units, tensors, units.partition.example)
-            self._learning = Learning(model, optimizer, policy, gates, notices)
+            self._learning = Learning(model, optimizer, policy, gates, self.notices)
         self.cuts = Cuts(model, optimizer, units)
         self._pulling = Pulling(
             units,
@@ -89,9 +91,9 @@ class AutoTrainOnce:
     def after_optimizer_step(self) -> None:
         """Let the policy see the gradients, and pull the units that are to go."""
         # A GradScaler also calls fused optimizers on a step it skips; they are told so and change nothing.
-        if bool(getattr(self._optimizer, "found_inf", False)):
+        if bool(getattr(self.optimizer, "found_inf", False)):
             return
-        if self._timetable.is_searching(self.num_steps) and not self.decision.is_final:
+        if self.timetable.is_searching(self.num_steps) and not self.decision.is_final:
             self._policy.observe()
         if not self.is_small:
             self._frozen.after_step()
@@ -167,7 +169,7 @@ class AutoTrainOnce:
         """Tensors and plain values."""
         return {
             "num_steps": self.num_steps,
-            "total_steps": self._timetable.total_steps,
+            "total_steps": self.timetable.total_steps,
             "decision": self.decision.masks.to(torch.uint8),
             "decided_at": self.decision.at,
             "is_final": self.decision.is_final,
@@ -191,7 +193,7 @@ class AutoTrainOnce:
 
     @property
     def _is_update(self) -> bool:
-        return self._timetable.is_update(self.num_steps) and not self.decision.is_final
+        return self.timetable.is_update(self.num_steps) and not self.decision.is_final
 
     def _update_controller(self, loss: Callable[[], Tensor] | None) -> None:
         if self._learning is None:
@@ -208,7 +210,7 @@ class AutoTrainOnce:
 
     def _decide_if_due(self) -> None:
         decision = self.decision.next(
-            self._search.budget, self._policy.scores, self._timetable, self.num_steps
+            self._search.budget, self._policy.scores, self.timetable, self.num_steps
         )
         if decision is not None:
             self._decide(decision)
@@ -223,15 +225,15 @@ class AutoTrainOnce:
         ):
             return
         names, num_stuck = named_first(self.stuck), int(stuck.sum())
-        budget = self._budget.requiring(self._search.required)
+        budget = self.budget.requiring(self._search.required)
         around = self.decision.around(stuck, budget, self._policy.scores, self.num_steps)
         if around is not None:
             self._decide(around)
-            self._notices.once(
+            self.notices.once(
                 "around", f"{names} can't be trained: {num_stuck} units are kept, and others dropped instead."
             )
         else:
-            self._notices.once(
+            self.notices.once(
                 "beyond",
                 f"{budget.word}={budget.share} can't be reached while {names} can't be trained: {num_stuck} "
                 "units have to go but are not at zero. Unfreeze until pruner.step() returns True, or "
@@ -245,7 +247,7 @@ class AutoTrainOnce:
     def _follow(self) -> None:
         """Tell the policy and the pull what is left, and where its rows are now."""
         units, decision = self.cuts.units, self.decision
-        budget = self._budget.within(decision.masks).requiring(self._search.required)
+        budget = self.budget.within(decision.masks).requiring(self._search.required)
         self._search = replace(self._search, units=units, budget=budget)
         self._policy.follow(self._search)
         self._pulling.follow(units, decision.masks, decided_at=decision.at)
@@ -259,7 +261,7 @@ class AutoTrainOnce:
         self._search = replace(self._search, budget=self._search.budget.requiring(required))
         self._policy.follow(self._search)
         if frozen:
-            self._notices.once(
+            self.notices.once(
                 "frozen",
                 f"{named_first(frozen)} is no longer trained ({frozen[min(frozen)]}): the "
                 f"{int(required.sum())} units in those weights are neither pulled nor cut until it is.",
@@ -268,11 +270,11 @@ class AutoTrainOnce:
     def _look_for_copies(self) -> None:
         """Warn about averaged copies: early, when little is lost, and again at the first decision."""
         is_time = self.num_steps in (1, 10) or self.num_steps == self.decision.at
-        if self.cuts.plans or not is_time or "copies" in self._notices:
+        if self.cuts.plans or not is_time or "copies" in self.notices:
             return
         complaint = self._copies.complaint()
         if complaint is not None:
-            self._notices.once("copies", complaint)
+            self.notices.once("copies", complaint)
 
     def _cut_if_at_zero(self) -> bool:
         """Cut once the units that go are zero; True if the model is smaller now.
@@ -290,7 +292,7 @@ class AutoTrainOnce:
             self.cut()
         except PlanError as error:
             self._cuts_early = False
-            self._notices.once(
+            self.notices.once(
                 "cut", f"the model could not be cut at step {self.num_steps}: {error} Training goes on."
             )
             return False

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from trainonce.errors import BudgetError, PrunerError
+from trainonce.pruning.algorithm import AutoTrainOnce
 from trainonce.pruning.budget import Budget, check_share
 from trainonce.pruning.distributed import safe_to_reshape, unwrapped_model, unwrapped_optimizer
 from trainonce.pruning.guards.optimizer_state import refusal
@@ -80,7 +81,7 @@ def attach(
         protect=protect,
         round_to=round_to,
     )
-    pruner = Pruner(model, optimizer, tensors=tensors, budget=budget, settings=settings)
+    pruner = Pruner(AutoTrainOnce(inner, optimizer, tensors=tensors, budget=budget, settings=settings))
     _replace(others, pruner)
     return pruner
 

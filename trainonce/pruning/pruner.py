@@ -11,15 +11,12 @@ from torch import Tensor, nn
 from trainonce.errors import PrunerError
 from trainonce.execution.comparison import first_not_finite
 from trainonce.pruning.algorithm import AutoTrainOnce
-from trainonce.pruning.budget import Budget
-from trainonce.pruning.distributed import unwrapped_model
 from trainonce.pruning.guards.stepwatch import StepWatch
-from trainonce.pruning.notices import Notices, warn_user
+from trainonce.pruning.notices import warn_user
 from trainonce.pruning.progress import Progress
 from trainonce.pruning.pruner_state import STATE_VERSION, check_pruner_state
 from trainonce.pruning.saved_run import SavedRun
-from trainonce.pruning.schedule import FEW_UPDATES, Phase, ShortRunWarning, enough_steps
-from trainonce.pruning.settings import PruningSettings
+from trainonce.pruning.schedule import FEW_UPDATES, Phase, Schedule, ShortRunWarning, enough_steps
 from trainonce.structure.channels import Partition
 from trainonce.structure.plan import Plan
 
@@ -33,38 +30,23 @@ class Pruner:
     `optimizer.step()`, and `finish` at the end.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        *,
-        tensors: Mapping[str, nn.Parameter],
-        budget: Budget,
-        settings: PruningSettings,
-    ) -> None:
-        self._model = unwrapped_model(model)
-        self._optimizer = optimizer
-        self._units = budget.units
-        self._budget = budget
-        self._policy = settings.policy
-        self._timetable = settings.timetable
-        self._notices = Notices()
+    def __init__(self, algorithm: AutoTrainOnce) -> None:
+        self._algorithm = algorithm
+        self._timetable = algorithm.timetable
+        self._notices = algorithm.notices
+        self._budget = algorithm.budget
+        self._units = algorithm.budget.units
         self._is_finished = False
-        self.schedule = settings.schedule
-        self._algorithm = AutoTrainOnce(
-            self._model, optimizer, tensors=tensors, budget=budget, settings=settings, notices=self._notices
-        )
-        self._watch = StepWatch(
-            optimizer, [tensors[rows.tensor] for rows in self._units.writers], self._notices
-        )
+        tensors = [algorithm.tensors[rows.tensor] for rows in self._units.writers]
+        self._watch = StepWatch(algorithm.optimizer, tensors, self._notices)
         # Through this object: it then lives as long as its hooks, and the next `attach` can find it.
         self._watch.hook(
             before=lambda: self._algorithm.before_optimizer_step(),
             after=lambda: self._algorithm.after_optimizer_step(),
         )
         num_updates = self._timetable.num_updates
-        if self._policy.uses_loss and num_updates < FEW_UPDATES and budget.share < 1:
-            warn_user(ShortRunWarning(num_updates, enough_steps(self.schedule, settings.total_steps)))
+        if algorithm.settings.policy.uses_loss and num_updates < FEW_UPDATES and self.keep_target < 1:
+            warn_user(ShortRunWarning(num_updates, enough_steps(self.schedule, self._timetable.total_steps)))
 
     def step(self, loss: Callable[[], Tensor] | None = None) -> bool:
         """Advance by one training step; call it once after each `optimizer.step()`.
@@ -103,9 +85,9 @@ class Pruner:
         Call it after the last step. PrunerError if channels that have to go are not at zero yet.
         """
         if self._is_finished:
-            return self._model
+            return self.model
         self._check_attached("finish")
-        if (name := first_not_finite(self._model)) is not None:
+        if (name := first_not_finite(self.model)) is not None:
             raise PrunerError(
                 f"{name} is not finite: training diverged, and there is no model to cut. Lower the learning "
                 "rate or clip gradients, and train again; the model is as training left it."
@@ -116,7 +98,7 @@ class Pruner:
             self._algorithm.cut()
         self._is_finished = True
         self.detach()
-        return self._model
+        return self.model
 
     def detach(self) -> None:
         """Remove the hooks from the optimizer and leave the model as it is; the pruner can't step anymore."""
@@ -135,12 +117,17 @@ class Pruner:
     @property
     def model(self) -> nn.Module:
         """The model that is pruned, without wrappers."""
-        return self._model
+        return self._algorithm.model
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
         """The optimizer whose steps are followed, without wrappers."""
-        return self._optimizer
+        return self._algorithm.optimizer
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule, as it was given to `attach`."""
+        return self._algorithm.settings.schedule
 
     @property
     def controller_loss(self) -> float | None:
@@ -241,7 +228,7 @@ class Pruner:
             fingerprint=self._fingerprint(),
             total_steps=self._timetable.total_steps,
             units=self._units,
-            policy=self._policy,
+            policy=self._algorithm.settings.policy,
         )
         if self.cuts:
             raise PrunerError(

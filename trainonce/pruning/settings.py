@@ -43,20 +43,9 @@ class PruningSettings:
                 f"total_steps must be the number of optimizer steps in the whole run, got {total_steps!r}. "
                 "Pass len(loader) * epochs."
             )
-        if policy is not None and not isinstance(policy, Policy):
-            raise PrunerError(
-                f"policy must be an object such as trainonce.policies.FilterNorm(), got {kind_of(policy)}."
-            )
-        if schedule is not None and not isinstance(schedule, Schedule):
-            raise PrunerError(
-                f"schedule must be a trainonce.Schedule, got {kind_of(schedule)}. The paper's is "
-                "Schedule.paper()."
-            )
-        if strength is not None and not isinstance(strength, Strength):
-            raise PrunerError(
-                f"strength must be a trainonce.Strength, got {kind_of(strength)}. The paper's is "
-                "Strength.constant(10)."
-            )
+        _check_kind(policy, Policy, "policy must be an object such as trainonce.policies.FilterNorm()")
+        _check_kind(schedule, Schedule, "schedule must be a trainonce.Schedule such as Schedule.paper()")
+        _check_kind(strength, Strength, "strength must be a trainonce.Strength such as Strength.constant(10)")
         if pull is not None and (isinstance(pull, type) or not callable(getattr(pull, "pulled", None))):
             raise PrunerError(
                 "pull must be an object such as trainonce.Proximal() or trainonce.HalfSpace(), got "
@@ -76,6 +65,11 @@ class PruningSettings:
     def timetable(self) -> Timetable:
         """The schedule in steps; ValueError if its phases are out of order."""
         return self.schedule.in_steps(self.total_steps)
+
+
+def _check_kind(value: object, kind: type, words: str) -> None:
+    if value is not None and not isinstance(value, kind):
+        raise PrunerError(f"{words}, got {kind_of(value)}.")
 
 
 def kind_of(thing: object) -> str:

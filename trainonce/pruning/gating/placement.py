@@ -23,8 +23,8 @@ def find_gates(
 ) -> Gates:
     """Gates on the last writers, where they silence a unit as completely as all writers do; else on all.
 
-    Closing the gate of a norm keeps its input alive, so the loss has a gradient for opening it again. With the
-    layers before it closed as well, that gradient would be zero and a masked unit could never come back.
+    Closing the gate of a norm keeps its input alive, so the loss has a gradient for opening it again. With
+    the layers before it closed as well, that gradient would be zero and a masked unit could never come back.
     """
     everything = Gates.on(units, tensors)
     if any(parameter.is_meta for parameter in model.parameters()):
