@@ -17,7 +17,7 @@ from trainonce.pruning.policies import (
     GeometricMedian,
     Gradual,
     NormScale,
-    PenaliseAll,
+    PenalizeAll,
     RandomChoice,
     StaticSalience,
     Taylor,
@@ -77,7 +77,7 @@ _MAIN = {
     "free_logits": _extra("one free logit per unit", policy=_anchored(FreeLogits)),
     "oto": _policy(
         "OTO (all penalised, half-space)",
-        Make(PenaliseAll),
+        Make(PenalizeAll),
         pull=trainonce.HalfSpace(),
         strength=trainonce.Strength(searching=PACKAGE_LAMBDA, floor=0.0),
     ),

@@ -59,7 +59,7 @@ class Studied(Ours):
         if draws and self.pruner.phase is trainonce.Phase.SEARCH:
             self._was_dropped = torch.maximum(self._was_dropped, 1 - self._masks())
             # The last update of the search tells how near the controller came to the budget by itself.
-            self._notes["masks_keep"] = self.pruner.keep_flops_now
+            self._notes["masks_keep"] = self.pruner.keep_now
         if ends_epoch:
             self._notes["masked_accuracies"].append(self._masked_accuracy())
         return loss
@@ -92,9 +92,7 @@ class Studied(Ours):
 
         Log(max(P(w), p P_total) / (p P_total)).
         """
-        return math.log(
-            max(self.pruner.keep_flops_now, self.pruner.keep_flops_target) / self.pruner.keep_flops_target
-        )
+        return math.log(max(self.pruner.keep_now, self.pruner.keep_target) / self.pruner.keep_target)
 
     def _masked_accuracy(self) -> float | None:
         """Of the model with what the masks drop silenced, in %.

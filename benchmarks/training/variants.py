@@ -84,12 +84,12 @@ class NeverBack(AnchoredController):
     def update(self, evaluate: Evaluate) -> float | None:
         """What is below the line after it is gone; asking for masks in between changes nothing."""
         loss = super().update(evaluate)
-        self._gone = self.penalised()
+        self._gone = self.penalized()
         return loss
 
-    def penalised(self) -> Tensor:
+    def penalized(self) -> Tensor:
         """What is below the line now, and what has been."""
-        return self._gone | super().penalised()
+        return self._gone | super().penalized()
 
     def _expected(self) -> Tensor:
         return super()._expected() - _FAR_BELOW * self._gone

@@ -178,7 +178,7 @@ def inspect_within_budget(run: Run, model: nn.Module, shape: DataSet | Shape) ->
         trained={name for name, parameter in model.named_parameters() if parameter.requires_grad},
         keep_flops=run.keep_flops,
         keep_params=run.keep_params,
-        keep=run.protect,
+        protect=run.protect,
         round_to=run.round_to,
     )
     return partition

@@ -193,7 +193,7 @@ class Trainer:
             total_steps=self.total_steps,
             keep_flops=settings.keep_flops,
             keep_params=settings.keep_params,
-            keep=settings.protect,
+            protect=settings.protect,
             round_to=settings.round_to,
             policy=self.policy,
             schedule=settings.schedule,
