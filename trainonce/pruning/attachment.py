@@ -25,7 +25,7 @@ from trainonce.pruning.schedule import Schedule, Strength
 from trainonce.pruning.units import Units
 from trainonce.structure.channels import Example
 from trainonce.surgery.inspection import inspect
-from trainonce.surgery.slicing import check_owned
+from trainonce.surgery.optimizer_state import check_owned
 
 _PRUNERS: WeakSet[Pruner] = WeakSet()
 """All that were attached and are alive."""

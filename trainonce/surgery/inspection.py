@@ -15,10 +15,13 @@ from torch.utils._pytree import tree_map_only
 from trainonce.errors import ModelError, PlanError
 from trainonce.execution.comparison import can_be_compared, relative_difference
 from trainonce.execution.forward import one_line
+from trainonce.execution.restoring import modes_kept, snapshot
 from trainonce.structure.channels import Example, Partition
 from trainonce.structure.plan import Plan
 from trainonce.surgery import proof
-from trainonce.surgery.slicing import apply_plan, check_fits, check_owned, silence, snapshot
+from trainonce.surgery.fitting import check_fits
+from trainonce.surgery.optimizer_state import check_owned
+from trainonce.surgery.slicing import apply_plan, silence
 from trainonce.tracing.capture.record import record
 from trainonce.tracing.contradictions import keep_contradicted, random_masks
 from trainonce.tracing.partition import (
@@ -41,7 +44,7 @@ def inspect(model: nn.Module, example: Example, *, keep: Sequence[str] = ()) -> 
     Example: `print(trainonce.inspect(model, torch.randn(1, 3, 224, 224)))`.
     """
     _check_arguments(model, example, keep)
-    with proof.modes_kept(model):
+    with modes_kept(model):
         recording, needs_values = record_evaluation(model, example)
         record_training(model, example, recording, needs_values=needs_values)
         recording.answers.clear()
@@ -67,7 +70,7 @@ def cut(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer | None
         check_owned(optimizer, model)
     restore = snapshot(model, optimizer)
     try:
-        with proof.modes_kept(model):
+        with modes_kept(model):
             model.eval()
             if plan.example is None:
                 apply_plan(model, plan, optimizer=optimizer)

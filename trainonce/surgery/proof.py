@@ -12,9 +12,10 @@ from torch.utils._pytree import tree_map_only
 
 from trainonce.execution.comparison import relative_difference
 from trainonce.execution.forward import copied, one_line, output_tensors, run_model
+from trainonce.execution.restoring import buffers_kept, gradients_aside, weights_lent
 from trainonce.structure.channels import Example
 from trainonce.structure.plan import Plan
-from trainonce.surgery.slicing import apply_plan, silence, snapshot
+from trainonce.surgery.slicing import apply_plan, silence
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 5e-2}
 """Largest difference, relative to the output's scale, that rounding explains in a deep model."""
@@ -30,26 +31,13 @@ LARGE_MACS = 10_000_000_000
 
 
 @contextmanager
-def modes_kept(model: nn.Module) -> Iterator[None]:
-    """Each module's train or eval mode, and the random stream, are as before afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    with torch.inference_mode(mode=False), torch.random.fork_rng(devices=[]):
-        try:
-            yield
-        finally:
-            for module, training in modes:
-                module.training = training
-
-
-@contextmanager
 def scratch_weights(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
     """Lend the model redrawn weights in `dtype`; tiny initial values would hide a wrong cut."""
-    restore = snapshot(model)
     generator = torch.Generator().manual_seed(0)
     noise = _Noise(
         sum(parameter.numel() for parameter in model.parameters() if not parameter.is_meta), generator
     )
-    try:
+    with weights_lent(model):
         with torch.no_grad():
             for tensor in (*model.parameters(), *model.buffers()):
                 tensor.grad = None
@@ -70,21 +58,16 @@ def scratch_weights(model: nn.Module, dtype: torch.dtype | None) -> Iterator[Non
                 ):
                     _redraw_statistics(module, generator)
         yield
-    finally:
-        restore()
 
 
 @contextmanager
 def own_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     """Lend the model copies of its own weights in `dtype`."""
-    restore = snapshot(model)
-    try:
+    with weights_lent(model):
         for tensor in (*model.parameters(), *model.buffers()):
             tensor.grad = None
             tensor.data = tensor.data.to(dtype if tensor.is_floating_point() else tensor.dtype, copy=True)
         yield
-    finally:
-        restore()
 
 
 class _Noise:
@@ -132,16 +115,17 @@ def outputs_of(model: nn.Module, example: Example) -> list[Tensor]:
 
 
 def backward_refusal(model: nn.Module, example: Example) -> str | None:
-    """Why no gradient can be computed on the example; None if it can.
+    """Why no gradient can be computed on the example; None if one can.
 
     Gradients and buffers are left as they were.
     """
-    saved = [(parameter, parameter.grad) for parameter in model.parameters()]
-    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers() if not buffer.is_meta]
     try:
-        for parameter, _ in saved:
-            parameter.grad = None
-        with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+        with (
+            gradients_aside(model.parameters()),
+            buffers_kept(model),
+            torch.enable_grad(),
+            torch.random.fork_rng(devices=[]),
+        ):
             outputs = [
                 tensor
                 for tensor in output_tensors(run_model(model, copied(example)))
@@ -154,11 +138,6 @@ def backward_refusal(model: nn.Module, example: Example) -> str | None:
                 torch.autograd.grad([tensor.sum() for tensor in outputs], learned, allow_unused=True)
     except Exception as error:
         return one_line(error)
-    finally:
-        for parameter, grad in saved:
-            parameter.grad = grad
-        for buffer, content in buffers:
-            buffer.data = content
     return None
 
 

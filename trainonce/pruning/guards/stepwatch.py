@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from trainonce.errors import PrunerError
-from trainonce.surgery.slicing import foreign_state
+from trainonce.surgery.optimizer_state import foreign_state
 
 # A GradScaler calls the optimizer only if all gradients are finite. It starts at 2^16 and halves, so about 17
 # steps may be skipped in a

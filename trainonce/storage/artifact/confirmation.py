@@ -21,14 +21,14 @@ from torch.utils._pytree import tree_map_only
 
 from trainonce.errors import ModelError, ModelMismatchError
 from trainonce.execution.outline import OutlineError, stand_in
+from trainonce.execution.restoring import modes_kept
 from trainonce.messages.plain_text import quoted, shown
 from trainonce.storage.artifact.rationing import Ration, TooLargeError
 from trainonce.structure.channels import AttributeChange
 from trainonce.structure.plan import Plan
 from trainonce.structure.succession import joined
-from trainonce.surgery import proof
 from trainonce.surgery.inspection import record_evaluation, record_training
-from trainonce.surgery.slicing import SIZES
+from trainonce.surgery.remembered_sizes import SIZES
 from trainonce.tracing.partition import settle
 from trainonce.tracing.sizes.checks import Assignment, Replays, Survivors
 from trainonce.tracing.sizes.solver import checks_of, solve
@@ -53,7 +53,7 @@ def confirm_sizes(model: nn.Module, plans: Sequence[Plan], example: Any = None) 
     name = _name_of(next(change for changes in own for change in changes))
     refusal = None
     try:
-        with proof.modes_kept(model), Ration() if example is None else nullcontext():
+        with modes_kept(model), Ration() if example is None else nullcontext():
             for recording in _recordings(
                 model, _placed(model, stand_in(plans[0].outline) if example is None else example)
             ):
