@@ -127,7 +127,7 @@ def find_budget(
         "keep_params" if keep_flops is None else "keep_flops",
         keep_params if keep_flops is None else keep_flops,
     )
-    units = Units.of(inspect(safe_to_reshape(model), example, keep=keep), trained)
+    units = Units.of(inspect(safe_to_reshape(model), example, protect=keep), trained)
     if keep_flops is not None:
         return Budget.of_flops(units, keep_flops, round_to)
     return Budget.of_parameters(units, keep_params or 0, round_to)

@@ -16,7 +16,8 @@ from trainonce.execution.restoring import modes_kept
 from trainonce.pruning.gating.gates import Gates
 from trainonce.pruning.units import Rows, Units
 from trainonce.structure.channels import Example
-from trainonce.surgery.proof import TOLERANCE, failing, outputs_of, scratch_weights
+from trainonce.surgery.proof import TOLERANCE, failing, outputs_of
+from trainonce.surgery.scratch import scratch_weights
 
 FAINT = 1e-4
 """All writers of every second unit are turned down by this factor.

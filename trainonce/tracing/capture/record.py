@@ -22,7 +22,7 @@ from trainonce.structure.channels import Example
 from trainonce.tracing.capture.application import apply_rule
 from trainonce.tracing.capture.calls import CallMode
 from trainonce.tracing.capture.shape_only import StandIns
-from trainonce.tracing.operators.registry import MOVEMENT, Call
+from trainonce.tracing.operators.registry import Call, only_moves_data
 from trainonce.tracing.state.expressions import Attribute, TracedInt
 from trainonce.tracing.state.labels import Value
 from trainonce.tracing.state.recording import Recording
@@ -36,7 +36,7 @@ def record(
 
     Without values the run is cheap; ValueNeededError is raised if the model asks for one.
     """
-    tracer = Tracer(model, recording, counts_cost=counts_cost)
+    tracer = Tracer(recording, counts_cost=counts_cost)
     example = copied(example)
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
@@ -101,8 +101,7 @@ class _OperatorMode(TorchDispatchMode):
         )
         if func in _TELLING:
             self.tracer.note_branch(args[0])
-        if func not in MOVEMENT:
-            self.tracer.only_movement = False
+        self.tracer.note_operator(moves_data=only_moves_data(func))
         apply_rule(Call(self.tracer, func, args, kwargs, result))
         return result
 
