@@ -31,7 +31,7 @@ def run_benchmark(words: list[str], out: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def cell(page: Path, row: str, column: str = "found") -> str:
-    return look_up(Figure("what", "figure", page.name, (row, column)), page.parent)
+    return look_up(Figure("", page.stem, (row, column)), page.parent)
 
 
 def test_a_small_run_of_the_budgets_can_be_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
