@@ -40,7 +40,7 @@ def _section(title: str, lines: list[str]) -> list[str]:
 
 def _list_item(line: str) -> str:
     found = re.match(r"(\*{0,2}\w+)(?: \([^)]*\))?: (.*)", line)
-    return f"- `{found.group(1)}`: {found.group(2)}" if found else f"  {line}".rstrip()
+    return f"- `{found.group(1)}`: {found.group(2)}" if found else f"  {line.strip()}".rstrip()
 
 
 def first_sentence(thing: Any) -> str:
