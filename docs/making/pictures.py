@@ -26,17 +26,16 @@ from docs.making.screen import shown_lines
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "pictures"
 MAX_BYTES = 300_000
-RECIPE = "digits.resnet20"
 COLUMNS = 100
 PAGE_SIZE = (1280, 860)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
-def train(folder: Path, *, epochs: int | None) -> list[str]:
+def train(folder: Path, *, recipe: str, keep_flops: str, epochs: int | None) -> list[str]:
     """The dense and the small run in `folder`; what a terminal shows of the small one."""
     length = [] if epochs is None else ["--epochs", str(epochs)]
-    run(["train", RECIPE, "--keep-flops", "1", "--quiet", "--out", "runs/dense", *length], cwd=folder)
-    words = ["train", RECIPE, "--keep-flops", "0.45", "--out", "runs/demo"]
+    run(["train", recipe, "--keep-flops", "1", "--quiet", "--out", "runs/dense", *length], cwd=folder)
+    words = ["train", recipe, "--keep-flops", keep_flops, "--out", "runs/demo"]
     output = run([*words, *length], cwd=folder)
     run(["report", "runs/demo", "--baseline", "runs/dense"], cwd=folder)
     return [f"\x1b[1m$ trainonce {' '.join(words)}\x1b[0m", *shown_lines(output)]
@@ -115,6 +114,8 @@ def write(name: str, content: bytes) -> None:
 def main() -> None:
     """Train, draw, write."""
     parser = argparse.ArgumentParser(prog="python -m docs.making.pictures", description=__doc__)
+    parser.add_argument("--recipe", default="digits.resnet20", help="what to train (default: %(default)s)")
+    parser.add_argument("--keep-flops", default="0.45", help="the budget (default: %(default)s)")
     parser.add_argument("--epochs", type=int, help="a shorter run, to try it (default: the recipe's)")
     parser.add_argument(
         "--browser", default=next(filter(shutil.which, BROWSERS), None), help="Chromium's path"
@@ -123,7 +124,9 @@ def main() -> None:
     if options.browser is None:
         raise SystemExit("no Chromium found: install it, or pass --browser PATH")
     with tempfile.TemporaryDirectory() as folder:
-        lines = train(Path(folder), epochs=options.epochs)
+        lines = train(
+            Path(folder), recipe=options.recipe, keep_flops=options.keep_flops, epochs=options.epochs
+        )
         write("terminal.svg", terminal_picture(lines))
         write("report.png", page_picture(Path(folder) / "runs" / "demo" / "report.html", options.browser))
 
