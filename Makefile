@@ -8,13 +8,14 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # The package alone, as users have it; READY adds what working on it needs.
 BARE := $(VENV)/.bare
 READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.docs-ready
 PEERS_READY := $(VENV)/.peers-ready
 # only_train_once can't be imported on current torch.
 HESSO_VENV := .venv-oto
 HESSO_READY := $(HESSO_VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench-test lint check wheel coverage hesso clean
+.PHONY: help demo test bench-test lint check docs wheel coverage hesso clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -44,7 +45,14 @@ lint: $(READY) ## the quick half of check: format, lint, types, workflows
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/zizmor --quiet --offline --config .github/zizmor.yml .github/workflows
 
-check: lint test bench-test ## everything CI runs: lint, layering, line budgets, documents, tests
+check: lint docs test bench-test ## everything CI runs: lint, layering, line budgets, documents, tests
+
+# mkdocs-material announces its successor on every build.
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(DOCS_READY) ## build the documentation into site/: pages up to date, links lead somewhere, no network
+	$(BIN)/python -m docs.making.reference --check
+	$(BIN)/python -m mkdocs build
+	$(BIN)/python -m docs.making.site
 
 wheel: $(READY) ## build the wheel and the source archive into dist/
 	rm -rf dist build
@@ -56,7 +64,7 @@ coverage: $(PEERS_READY) ## inspect and cut every model of the suites; writes be
 hesso: $(HESSO_READY) ## an environment of its own (torch 2.4.1) for the peer only_train_once
 
 clean: ## remove what was built; the environment stays
-	rm -rf build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf build dist site *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BARE): pyproject.toml
@@ -66,6 +74,10 @@ $(BARE): pyproject.toml
 
 $(READY): $(BARE)
 	$(PIP) -e '.[zoo,export,dev]'
+	@touch $@
+
+$(DOCS_READY): $(BARE)
+	$(PIP) -e '.[docs]'
 	@touch $@
 
 $(PEERS_READY): $(READY)

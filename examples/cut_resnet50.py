@@ -1,4 +1,4 @@
-"""Cut half of ResNet-50's channels, show that nothing else changed, save it and load it onto a new model."""
+"""Cut half of ResNet-50's channels, check that nothing else changed, then save and load the small model."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """From a folder of images to a small timm model, in Python: `python examples/fit_folder.py PHOTOS [MODEL]`.
 
-PHOTOS holds one folder per class, below train/ and val/ or all in one place.
+PHOTOS has one folder per class, either under train/ and val/ or all in one place.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trainonce.data.catalogue import DataOptions, open_data
 
 
 def main() -> None:
-    """Open, train, save, say what came out."""
+    """Open the data, train, print the result."""
     photos, name = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "resnet18"
     data = open_data(f"folder:{photos}", DataOptions(image_size=64, num_workers=2))
     torch.manual_seed(0)
@@ -28,7 +28,7 @@ def main() -> None:
         f"{after['macs']:,} multiply-adds"
     )
     print(
-        f"{after['top1']:.1f} % right; same class before and after the cut on "
+        f"{after['top1']:.1f} % accuracy; same class before and after the cut on "
         f"{result.report['agreement']['num_same']} images"
     )
 

@@ -1,4 +1,4 @@
-"""Three lines in a loop of your own.
+"""Three lines in your own loop.
 
 A small network learns scikit-learn's digits and keeps 45 % of its FLOPs.
 """
@@ -32,17 +32,16 @@ def main() -> None:
     total_steps = EPOCHS * (NUM_TRAIN // BATCH_SIZE)
     pruner = trainonce.attach(model, optimizer, example=images[:2], keep_flops=0.45, total_steps=total_steps)
     for step in range(total_steps):
-        batch, held = torch.randint(NUM_TRAIN, (BATCH_SIZE,)), torch.randint(NUM_TRAIN, (BATCH_SIZE,))
-        loss = cross_entropy(model(images[batch]), labels[batch])
-        loss.backward()
+        batch = torch.randint(NUM_TRAIN, (BATCH_SIZE,))
+        cross_entropy(model(images[batch]), labels[batch]).backward()
         optimizer.step()
         optimizer.zero_grad()
-        if pruner.step(lambda held=held: cross_entropy(model(images[held]), labels[held])):
-            print(f"step {step}: the model was cut and trains on smaller")
+        if pruner.step(lambda batch=batch: cross_entropy(model(images[batch]), labels[batch])):
+            print(f"step {step}: the model was cut")
     small = pruner.finish().eval()
-    right = (small(images[NUM_TRAIN:]).argmax(1) == labels[NUM_TRAIN:]).float().mean()
+    accuracy = (small(images[NUM_TRAIN:]).argmax(1) == labels[NUM_TRAIN:]).float().mean()
     share = trainonce.inspect(small, images[:2]).macs / pruner.partition.macs
-    print(f"{right:.1%} right on images it has not seen, with {share:.1%} of the FLOPs")
+    print(f"{accuracy:.1%} accuracy on unseen images, with {share:.1%} of the FLOPs")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """`fit` in several processes: `torchrun --nproc-per-node 2 examples/two_processes.py FOLDER`.
 
-The same command again goes on.
+Run the same command again to resume.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import trainonce
 
 
 def main() -> None:
-    """Every process runs this; they share each batch, and the first one writes."""
+    """Every process runs this; they share each batch, and the first one writes the files."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     digits = load_digits()
@@ -33,7 +33,7 @@ def main() -> None:
     result = trainonce.fit(model, data, settings=settings, out=out, resume=True)
     if result.report:
         before, after = result.report["before"]["macs"], result.report["after"]["macs"]
-        print(f"{after / before:.1%} of the FLOPs, {result.report['after']['top1']:.1f} % right, in {out}")
+        print(f"{after / before:.1%} of the FLOPs, {result.report['after']['top1']:.1f} % accuracy, in {out}")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,20 @@
 """The documents say what is true: their Python blocks run, their commands exist."""
 
 import re
+import warnings
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
+import trainonce
 from trainonce.cli import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+QUOTING = {"coming-from.md", "reference.md"}
+"""Pages with blocks of other libraries or bare signatures, fenced as `py`: these are not run."""
 
 
 def blocks(text: str, language: str) -> list[tuple[int, str]]:
@@ -56,9 +62,18 @@ def test_console_blocks_name_real_subcommands(capsys: pytest.CaptureFixture[str]
         assert main([name, "--help"]) == 0, f"trainonce {name}: {capsys.readouterr().err}"
 
 
+def test_every_block_of_python_is_run_but_for_quotations():
+    for page in PAGES:
+        fences = set(re.findall(r"^ *```([\w-]+)", page.read_text(encoding="utf-8"), re.MULTILINE))
+        quoted = fences - {"python", "console", "diff", "text"}
+        assert quoted <= ({"py"} if page.name in QUOTING else set()), f"{page.name}: {quoted}"
+
+
 def test_links_lead_somewhere():
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        text = page.read_text(encoding="utf-8")
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)|(?:href|src)=\"([^\"#]+)\"", text):
+            target = "".join(target)
             assert re.match(r"[a-z]+:", target) or (page.parent / target).exists(), (
                 f"{page.name} links to {target}, which is not there"
             )
@@ -84,9 +99,33 @@ def test_commands_are_read_from_console_blocks_only():
 
 def test_the_first_screen_of_the_readme_shows_what_it_does():
     screen = "\n".join((ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:30])
+    assert "**Train once. Ship a small model.**" in screen
+    assert "$ pip install " in screen
     assert "$ make demo" in screen
     assert "$ trainonce train" in screen
+    assert screen.count("<img ") == 2
     (diff,) = [block for _, block in blocks(screen, "diff")]
     added = [line for line in diff.splitlines() if line.startswith("+")]
     assert len(added) == 3
     assert "trainonce.attach(" in added[0]
+
+
+def test_the_diff_of_the_readme_runs_and_keeps_its_budget():
+    (diff,) = [block for _, block in blocks((ROOT / "README.md").read_text(encoding="utf-8"), "diff")]
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 8, 3), nn.Flatten(), nn.Linear(128, 3)
+    )
+    names = {
+        "trainonce": trainonce,
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.01),
+        "criterion": nn.CrossEntropyLoss(),
+        "loader": [(torch.randn(8, 3, 8, 8), torch.arange(8) % 3)] * 4,
+        "epochs": 10,
+    }
+    before = trainonce.inspect(model, names["loader"][0][0]).macs
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", trainonce.ShortRunWarning)
+        exec("\n".join(line[2:] for line in diff.splitlines()), names)
+    assert trainonce.inspect(names["small"], names["loader"][0][0]).macs <= 0.45 * before

@@ -40,7 +40,7 @@ def test_the_loop_keeps_its_budget(tmp_path: Path):
     assert said.count("the model was cut") == 2
     (share,) = shares(said)
     assert share <= 45
-    assert float(re.search(r"([0-9.]+)% right", said).group(1)) > 80
+    assert float(re.search(r"([0-9.]+)% accuracy", said).group(1)) > 80
 
 
 def test_the_cut_model_loads_to_the_same_bits(tmp_path: Path):

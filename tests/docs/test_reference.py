@@ -1,108 +1,121 @@
-"""The reference lists every public name with the first sentence of its docstring, and every flag of every command."""
+"""The generated pages are what their script writes, and leave no public name, error or flag out."""
 
 import argparse
 import inspect
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import nn
 
 import trainonce
+from docs.making import docstrings, reference
 from trainonce.cli import command
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference.md").read_text(encoding="utf-8")
-SETTINGS = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "reference.md").read_text(encoding="utf-8")
+MODULES = {"trainonce": trainonce, "trainonce.policies": trainonce.policies}
 
 
-def first_sentence(thing: Any) -> str:
-    words = " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
-    found = re.match(r"(.*?)\.(?: |$)", words)
-    return found.group(1) if found else words
+def public_names() -> list[str]:
+    found = []
+    for path, module in MODULES.items():
+        for name in module.__all__:
+            thing = getattr(module, name)
+            is_error = inspect.isclass(thing) and issubclass(thing, Exception)
+            if not inspect.ismodule(thing) and not is_error:
+                found.append(f"{path}.{name}")
+    functions = inspect.getmembers(trainonce.cost, inspect.isfunction)
+    here = [name for name, thing in functions if thing.__module__ == trainonce.cost.__name__]
+    return found + [f"trainonce.cost.{name}" for name in here if not name.startswith("_")]
 
 
-def public_names() -> dict[str, Any]:
-    found = {
-        f"trainonce.{name}": getattr(trainonce, name)
-        for name in trainonce.__all__
-        if not inspect.ismodule(getattr(trainonce, name))
-    }
-    found |= {
-        f"trainonce.policies.{name}": getattr(trainonce.policies, name) for name in trainonce.policies.__all__
-    }
-    found |= {
-        f"trainonce.cost.{name}": thing
-        for name, thing in members(trainonce.cost)
-        if inspect.isfunction(thing)
-    }
+def errors() -> list[str]:
+    classes = inspect.getmembers(trainonce.errors, inspect.isclass)
+    return [name for name, thing in classes if issubclass(thing, Exception)]
+
+
+def flags() -> list[tuple[str, str]]:
+    parsers = [
+        action for action in command._parser()._actions if isinstance(action, argparse._SubParsersAction)
+    ]
+    found = []
+    for name, parser in parsers[0].choices.items():
+        for action in parser._actions:
+            shown = [flag for flag in action.option_strings if not flag.startswith("--no-")]
+            found += [(name, flag) for flag in shown if flag not in ("-h", "--help")]
     return found
 
 
-def members(owner: Any) -> Iterator[tuple[str, Any]]:
-    """What a class or module defines itself, with a docstring."""
-    for name, thing in vars(owner).items():
-        inner = thing.__func__ if isinstance(thing, classmethod | staticmethod) else thing
-        if name.startswith("_") or not (inspect.isfunction(inner) or isinstance(inner, property)):
-            continue
-        if not inspect.isclass(owner) and inner.__module__ != owner.__name__:
-            continue
-        if inspect.getdoc(inner):
-            yield name, inner
+def part(heading: str) -> str:
+    """What stands under a heading, down to the next one as high."""
+    marks = heading.split(" ")[0]
+    _, _, rest = PAGE.partition(f"\n{heading}\n")
+    return re.split(rf"^#{{2,{len(marks)}}} ", rest, maxsplit=1, flags=re.MULTILINE)[0]
 
 
-def reference_rows() -> list[str]:
-    rows = []
-    for path, thing in public_names().items():
-        rows.append(f"| `{path.removeprefix('trainonce.')}` | {first_sentence(thing)} |")
-        # Policies have the methods of Policy, networks those of torch.
-        is_kind_of = inspect.isclass(thing) and issubclass(
-            thing, Exception | trainonce.policies.Policy | nn.Module
-        )
-        if inspect.isclass(thing) and (not is_kind_of or thing is trainonce.policies.Policy):
-            rows += [
-                f"| `{thing.__name__}.{name}` | {first_sentence(member)} |" for name, member in members(thing)
-            ]
-    return rows
+@pytest.mark.parametrize("path", list(reference.PAGES), ids=lambda path: path.name)
+def test_the_page_is_what_the_script_writes(path: Path):
+    assert path.read_text(encoding="utf-8") == reference.PAGES[path](), (
+        f"{path.name} is out of date: run python -m docs.making.reference"
+    )
 
 
-def flag_rows(name: str) -> list[str]:
-    rows = []
-    for action in commands()[name]._actions:
-        flags = [flag for flag in action.option_strings if not flag.startswith("--no-")] or [
-            action.metavar or action.dest
+@pytest.mark.parametrize("name", public_names())
+def test_every_public_name_has_its_docstring_and_signature(name: str):
+    thing: Any = trainonce
+    for step in name.split(".")[1:]:
+        thing = getattr(thing, step)
+    text = part(f"### {name}")
+    assert (inspect.getdoc(thing) or "").splitlines()[0] in text
+    if inspect.isfunction(thing):
+        missing = [
+            word for word in inspect.signature(thing).parameters if not re.search(rf"\b{word}\b", text)
         ]
-        if "--help" not in flags:
-            rows.append(
-                f"| `{name}` | `{'`, `'.join(map(str, flags))}` | {(action.help or '').replace('%%', '%')} |"
-            )
-    return rows
+        assert missing == []
 
 
-def commands() -> dict[str, argparse.ArgumentParser]:
-    (found,) = [
-        action for action in command._parser()._actions if isinstance(action, argparse._SubParsersAction)
-    ]
-    return dict(found.choices)
+@pytest.mark.parametrize("name", errors())
+def test_every_error_is_listed(name: str):
+    assert f"\n| `{name}` | " in part("## Errors and warnings")
 
 
-@pytest.mark.parametrize("row", reference_rows(), ids=lambda row: row.split("`")[1])
-def test_every_public_name_is_there_with_its_first_sentence(row: str):
-    assert row in PAGE.splitlines()
+@pytest.mark.parametrize(("name", "flag"), flags(), ids=lambda word: word)
+def test_every_flag_is_listed(name: str, flag: str):
+    assert re.search(rf"`{flag}[ `]", part(f"### trainonce {name}"))
 
 
-def test_nothing_is_listed_that_is_not_there():
-    listed = set(re.findall(r"^\| `([a-zA-Z_.]+)` \| (?!`)", PAGE, re.MULTILINE))
-    assert listed == {row.split("`")[1] for row in reference_rows()}
+def test_a_page_that_was_edited_or_is_missing_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    page = tmp_path / "page.md"
+    monkeypatch.setattr(reference, "PAGES", {page: lambda: "as written\n"})
+    monkeypatch.setattr("sys.argv", ["reference", "--check"])
+    assert reference.main() == 1
+    assert not page.exists()
+    monkeypatch.setattr("sys.argv", ["reference"])
+    assert reference.main() == 0
+    monkeypatch.setattr("sys.argv", ["reference", "--check"])
+    assert reference.main() == 0
+    page.write_text("edited\n")
+    assert reference.main() == 1
 
 
-@pytest.mark.parametrize("name", sorted(commands().keys() - {"train"}))
-def test_every_flag_is_listed_with_what_it_does(name: str):
-    assert set(flag_rows(name)) <= set(PAGE.splitlines())
+def test_sections_of_a_docstring_become_lists():
+    def add(first: int, *, second: "int | None" = None) -> int:
+        """The sum.
 
+        Args:
+            first: one number,
+                which may be long.
+            second: another.
 
-def test_the_settings_page_names_every_flag_of_train():
-    named = set(re.findall(r"--[a-z-]+|RECIPE", SETTINGS))
-    flags = {row.split(" | ")[1].rpartition("`, `")[2].strip("`") for row in flag_rows("train")}
-    assert flags <= named
+        Raises:
+            ValueError: for none.
+
+        More words.
+        """
+        return first + (second or 0)
+
+    text = docstrings.markdown(add)
+    assert "**Args**\n\n- `first`: one number,\n" in text
+    assert "- `second`: another.\n\n**Raises**\n\n- `ValueError`: for none.\n\nMore words." in text
+    assert docstrings.signature("add", add) == "add(first: int, *, second: int | None = None) -> int"
