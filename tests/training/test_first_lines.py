@@ -1,4 +1,4 @@
-"""A run says what it is before it trains, asks for a budget, shows its progress unless it is told not to, and takes a policy by name."""
+"""The first lines of a run, its budget, its progress, and its policy by name."""
 
 from __future__ import annotations
 
