@@ -1,4 +1,4 @@
-"""Manners: whatever a command is given, it ends with exit code 2 and one line, leaves the folder as it was, and never a traceback."""
+"""Bad input: exit code 2, one line, no traceback, and the folder is left as it was."""
 
 import os
 import shutil

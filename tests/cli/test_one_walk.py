@@ -1,4 +1,4 @@
-"""`trainonce train` builds the model once, inspects it once and checks it once; `fit` writes the same page."""
+"""`trainonce train` builds, inspects and checks the model once; `fit` writes the same page."""
 
 from collections import Counter
 from pathlib import Path

@@ -253,7 +253,7 @@ def test_every_kind_of_data_is_itself_and_its_changes_are_named(tmp_path: Path):
         (
             halves,
             ConcatDataset(halves.datasets[::-1]),
-            "has other indices for part 0 of the training data",
+            "part 0 of the training data has other indices",
         ),
         (
             DataLoader(Own(64), sampler=SubsetRandomSampler(range(30))),

@@ -1,4 +1,4 @@
-"""What `fit` can't work with is refused in one line that says what to pass instead, before anything is written or trained."""
+"""Bad arguments of `fit` are refused in one line that says what to pass, before anything is written."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from trainonce.errors import RunInterruptedError, SettingError
 from trainonce.recipes.catalogue import find_recipe
 from trainonce.runs.folder import occupied, read_unchanged_config, write_start
 from trainonce.training import fit
+from trainonce.training.resuming.continuity import check_config
 from trainonce.training.session import MAY_DIFFER
 from trainonce.training.settings import as_plain
 
@@ -125,3 +126,14 @@ def test_an_edited_copy_is_noticed_too(started: Path, capsys: pytest.CaptureFixt
 def test_a_run_from_before_there_was_a_copy_goes_on(started: Path):
     (started / "started.yaml").unlink()
     assert read_unchanged_config(started, may_differ=MAY_DIFFER)["seed"] == 0
+
+
+def test_a_run_of_an_earlier_version_with_an_unused_old_setting_can_be_resumed(tmp_path: Path):
+    now = as_plain(make_settings())
+    before = {name: value for name, value in now.items() if name != "protect"}
+    for folder, kept in (("unused", []), ("used", ["head"])):
+        with occupied(tmp_path / folder):
+            write_start(tmp_path / folder, before | {"keep": kept}, {})
+    check_config(tmp_path / "unused", now, may_differ=MAY_DIFFER)
+    with pytest.raises(SettingError, match="keep is "):
+        check_config(tmp_path / "used", now, may_differ=MAY_DIFFER)

@@ -1,4 +1,4 @@
-"""A run says what it is before it trains, asks for a budget, shows its progress unless it is told not to, and takes a policy by name."""
+"""The first lines of a run, its budget, its progress, and its policy by name."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_few_updates_are_said_in_epochs_and_that_many_are_enough():
     fit(make_net(), make_data(), settings=make_settings(), view=view)
     (line,) = [line for line in view.lines if "few controller updates" in line]
     enough = int(line.partition("; ")[2].split()[0])
-    assert "the choice stays close to its starting point" in line
+    assert "the choice of channels stays close to its starting point" in line
     assert "random" not in line
     for epochs, is_enough in ((enough, True), (enough - 1, False)):
         assert (Schedule().in_steps(4 * epochs).num_updates >= 50) == is_enough

@@ -1,4 +1,4 @@
-"""A checkpoint with right sums and wrong content is refused in one line, the one before it is used, and nothing is half changed."""
+"""A forged checkpoint with valid checksums is refused in one line, and the one before it is used."""
 
 from __future__ import annotations
 

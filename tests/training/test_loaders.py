@@ -1,4 +1,4 @@
-"""What a DataLoader says is honored exactly (subset, weights, number of draws, batch size, collate, workers), or refused in one line."""
+"""Everything that a DataLoader says is honored exactly, or refused in one line."""
 
 from __future__ import annotations
 

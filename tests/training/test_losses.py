@@ -1,4 +1,4 @@
-"""What a run can lose on the way, a process that reads its data or the room on its disk, costs time and nothing else."""
+"""A killed worker or a full disk costs a run time and nothing else."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""A model that was cut before can be trained and cut again, and what is saved loads onto the model that the user's code builds."""
+"""A model that was cut can be trained and cut again, and loads into the model that the user's code builds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every wrong setting is refused in one line that names the key and what it may be, before any data is loaded."""
+"""Every wrong setting is refused in one line with its key and range, before any data is loaded."""
 
 from pathlib import Path
 

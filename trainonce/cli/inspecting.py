@@ -16,6 +16,8 @@ from trainonce.runs.report.table import as_json, as_table
 from trainonce.zoo.inputs import describe
 from trainonce.zoo.sources import build
 
+_SUMMARY = "show which channels of a model can be pruned, what they cost, and why the others can't"
+
 _SOURCES = """\
 models:
   cifar:resnet56                    one of the paper's models for small images
@@ -39,10 +41,8 @@ def add_commands(commands: Any) -> None:
     """Add `inspect`."""
     inspect = commands.add_parser(
         "inspect",
-        help="show which channels of a model can be pruned, what they cost, and why the others can't",
-        description=(
-            "Show which channels of a model can be pruned, what they cost, and why the others can't."
-        ),
+        help=_SUMMARY,
+        description=f"{_SUMMARY.capitalize()}.",
         epilog=f"{_SOURCES}\n{_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

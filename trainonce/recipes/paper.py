@@ -112,15 +112,7 @@ def cifar_run(row: Row) -> Run:
 
     The cosine schedule is our choice: the supplement names none.
     """
-    return Run(
-        model=row.model,
-        data=row.data,
-        keep_flops=row.keep_flops,
-        epochs=300,
-        batch_size=128,
-        lr=0.1,
-        weight_decay=1e-4,
-    )
+    return replace(_sgd_run(row), epochs=300, batch_size=128)
 
 
 def imagenet_resnet_run(row: Row) -> Run:
@@ -128,32 +120,16 @@ def imagenet_resnet_run(row: Row) -> Run:
 
     Warmup, cosine schedule and label smoothing are those of the public code.
     """
-    return Run(
-        model=row.model,
-        data=row.data,
-        keep_flops=row.keep_flops,
-        epochs=240,
-        batch_size=256,
-        lr=0.1,
-        weight_decay=1e-4,
-        warmup_epochs=5.0,
-        smoothing=0.1,
-        workers=8,
-    )
+    return replace(_sgd_run(row), epochs=240, batch_size=256, warmup_epochs=5.0, smoothing=0.1, workers=8)
 
 
 def imagenet_mobilenet_run(row: Row) -> Run:
     """300 epochs, cosine schedule from 0.05, weight decay 4e-5, as in the supplement."""
-    return Run(
-        model=row.model,
-        data=row.data,
-        keep_flops=row.keep_flops,
-        epochs=300,
-        batch_size=256,
-        lr=0.05,
-        weight_decay=4e-5,
-        workers=8,
-    )
+    return replace(_sgd_run(row), epochs=300, batch_size=256, lr=0.05, weight_decay=4e-5, workers=8)
+
+
+def _sgd_run(row: Row) -> Run:
+    return Run(model=row.model, data=row.data, keep_flops=row.keep_flops, lr=0.1, weight_decay=1e-4)
 
 
 def run_of(row: Row) -> Run:

@@ -56,7 +56,7 @@ def record_of(trainer: Trainer, scores: Scores) -> dict[str, Any]:
 
 
 def schedule_of(trainer: Trainer, *, first_cut_at: int | None, cut_at: int | None) -> dict[str, Any]:
-    """When the phases begin, in steps, and where the model was cut: to a part of the way, and to its final size."""
+    """When the phases begin and the cuts were made, in steps; `cut_at` is the cut to the final size."""
     phases: dict[str, int | None] = {}
     if trainer.pruner is not None:
         timetable = trainer.pruner.schedule.in_steps(trainer.total_steps)

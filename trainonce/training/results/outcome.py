@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import html
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,38 +15,63 @@ from torch import nn
 
 from trainonce.data.samples import Samples
 from trainonce.engines.counting import count_bytes, count_macs, count_parameters
+from trainonce.engines.layer_costs import describe_costs
 from trainonce.engines.timing import measure_latency
 from trainonce.pruning.pruner import Pruner
+from trainonce.runs.report.figures import figures_of
 from trainonce.storage.artifact import save
 from trainonce.structure.succession import joined
 from trainonce.training.batches.sources import first_batch
 from trainonce.training.loop.processes import moved
-from trainonce.training.results.layer_costs import describe_costs
 from trainonce.training.results.widening import compare, plans_since, widen
 from trainonce.training.settings import Settings, as_plain
 
 LATENCY_SECONDS = 2.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Result:
-    """What `fit` gives."""
+    """The result of `fit`; prints as a table of the dense and the small model."""
 
     model: nn.Module
     """The small model, unwrapped, in eval mode."""
 
     history: Sequence[Mapping[str, Any]]
-    """One record per epoch: loss, accuracy, learning rate, phase, what is kept."""
+    """One record per epoch: loss, accuracy, learning rate, phase, fraction kept."""
 
     report: Mapping[str, Any]
-    """What `report.json` holds: before and after, per layer, configuration, versions.
+    """The content of `report.json`: dense and small model, layers, settings, versions.
 
-    What is `missing`, and why.
+    `missing` lists what could not be measured, and why. Empty on all processes but the first.
     """
 
-    def save(self, path: str) -> None:
+    def save(self, path: str | Path) -> None:
         """Write the small model as `trainonce.save` does."""
         save(self.model, path)
+
+    def __repr__(self) -> str:
+        title, *rows = self._rows()
+        widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
+        lines = [
+            "  ".join((row[0].ljust(widths[0]), *(row[column].rjust(widths[column]) for column in (1, 2, 3))))
+            for row in rows
+        ]
+        return "\n".join([title[0], *(f"  {line.rstrip()}" for line in lines)])
+
+    def _repr_html_(self) -> str:
+        title, *rows = self._rows()
+        cells = [[f"<td>{html.escape(cell)}</td>" for cell in row] for row in rows]
+        body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
+        return f"<table><caption>{html.escape(title[0])}</caption>{body}</table>"
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        """A title, and if there is a report, a header and one row per figure."""
+        epochs = f"{len(self.history)} epoch{'' if len(self.history) == 1 else 's'}"
+        title = (f"Result: {type(self.model).__name__} after {epochs}",)
+        if not self.report:
+            return [title]
+        figures = [(row.label, row.before, row.after, row.change) for row in figures_of(self.report)]
+        return [title, ("", "dense", "small", "change"), *figures]
 
 
 def describe_model(model: nn.Module, example: Any) -> dict[str, Any]:

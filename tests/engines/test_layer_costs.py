@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from support.runs import make_data, make_net, make_settings
 from trainonce.engines.counting import count_macs
+from trainonce.engines.layer_costs import ELSEWHERE, count_by_module, describe_costs
 from trainonce.runs.report.costs import MOST_ROWS, cost_table
 from trainonce.training import fit
 from trainonce.training.results import closing, outcome
-from trainonce.training.results.layer_costs import ELSEWHERE, count_by_module, describe_costs
 
 
 class Shared(nn.Module):

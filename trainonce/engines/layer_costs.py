@@ -1,12 +1,11 @@
-"""Where a model spends its work: takes the dense and the small model, gives FLOPs and milliseconds per layer.
+"""FLOPs and milliseconds per layer, of the dense and the small model.
 
-Hooks read a meter whenever a module is entered or left. What the meter has moved since the last reading
-belongs to the innermost module that was running, so the parts add up to the whole.
+Hooks read a meter whenever a module is entered or left. The difference to the last reading belongs to the
+innermost module that was running, so the parts add up to the whole.
 """
 
 from __future__ import annotations
 
-import copy
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,9 +15,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves, tree_map_only
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._pytree import tree_leaves
 
+from trainonce.engines.counting import macs_counted, on_meta
 from trainonce.engines.timing import wait_for
 from trainonce.execution.forward import call_model
 
@@ -96,11 +95,9 @@ def describe_costs(
 
 def count_by_module(model: nn.Module, example: Any) -> dict[str, float]:
     """Multiply-adds of each module itself, without those of the modules in it."""
-    # On the meta device nothing is computed, and no fused kernel hides its products from the counter.
-    copied = copy.deepcopy(model).to("meta").eval()
-    inputs = tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), example)
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        ledger = _Ledger(lambda: counter.get_total_flops() / 2)
+    copied, inputs = on_meta(model, example)
+    with macs_counted() as macs:
+        ledger = _Ledger(macs)
         with _booked(copied, ledger):
             call_model(copied, inputs)
     return ledger.amounts
