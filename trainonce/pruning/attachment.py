@@ -53,17 +53,17 @@ def attach(
     Args:
         model: The model to train and prune; DDP and torch.compile wrappers are fine.
         optimizer: The optimizer that trains it; parameters it doesn't train are not pruned.
-        example: A small batch that `model(example)` accepts; a tuple or dict holds several inputs. Or the
-            Partition that `inspect` found on one: the model is not inspected again.
+        example: What the model is called with: a tensor, a tuple of positional or a dict of keyword inputs.
+            Or the Partition that `inspect` found with the same `protect`, to save inspecting it again.
         total_steps: Optimizer steps in the whole run, `len(loader) * epochs`.
         keep_flops: Share of the model's FLOPs to keep, above 0 and at most 1.
         keep_params: Share of the model's parameters to keep, instead of keep_flops.
-        protect: Names of modules or parameters that must not be pruned; patterns such as "head*" work.
+        protect: Modules that must keep all their channels, as patterns: `["head*", "layer4.*"]`.
         round_to: Make widths multiples of this; None: about 1/16 of each width, at most 16.
-        policy: What chooses the channels; default: the controller network. See `trainonce.policies`.
-        schedule: When the search starts and ends, and when the model is cut.
-        strength: How hard channels that go are pulled to zero.
-        pull: How they are pulled; default `Proximal()`.
+        policy: What chooses the channels; None: a controller network. See `trainonce.policies`.
+        schedule: When the search starts and ends, and when the model is cut; None: `Schedule()`.
+        strength: How hard channels that go are pulled to zero; None: `Strength()`.
+        pull: How they are pulled; None: `Proximal()`.
         shrink: Cut the model during training, which speeds it up; otherwise only in `finish`.
         seed: Seed of the controller's weights and noise.
 
