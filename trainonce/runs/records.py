@@ -22,16 +22,11 @@ from trainonce.errors import DiskFullError
 from trainonce.runs import folder as run_folder
 from trainonce.runs.file_names import (
     CHECKPOINTS,
-    CONFIG,
     CONTROLLER_SAMPLES,
-    ENVIRONMENT,
-    LOG,
-    METRICS,
     REPORT,
     SMALL,
-    STARTED,
-    SUMMARY,
     TENSORBOARD,
+    WRITTEN_FIRST,
 )
 from trainonce.runs.scalars import Scalars
 from trainonce.storage.artifact import load, save
@@ -39,16 +34,6 @@ from trainonce.storage.atomic import remove_whole, write_file
 from trainonce.storage.checkpoint import save_checkpoint
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-WRITTEN_FIRST = (
-    CONFIG,
-    STARTED,
-    ENVIRONMENT,
-    LOG,
-    METRICS,
-    SUMMARY,
-    CONTROLLER_SAMPLES,
-    IDENTITY,
-)
 
 
 class Records:
@@ -113,7 +98,7 @@ class Records:
 
     def forget(self) -> None:
         """Delete what was written at the start of a run that could not begin."""
-        for name in WRITTEN_FIRST:
+        for name in (*WRITTEN_FIRST, IDENTITY):
             (self.folder / name).unlink(missing_ok=True)
 
     def close(self) -> None:

@@ -13,13 +13,13 @@ from torch import nn
 
 from trainonce.data.samples import Samples
 from trainonce.engines.counting import count_bytes, count_macs, count_parameters
+from trainonce.engines.layer_costs import describe_costs
 from trainonce.engines.timing import measure_latency
 from trainonce.pruning.pruner import Pruner
 from trainonce.storage.artifact import save
 from trainonce.structure.succession import joined
 from trainonce.training.batches.sources import first_batch
 from trainonce.training.loop.processes import moved
-from trainonce.training.results.layer_costs import describe_costs
 from trainonce.training.results.widening import compare, plans_since, widen
 from trainonce.training.settings import Settings, as_plain
 

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from support.runs import make_data, make_net, make_settings
 from trainonce.engines.counting import count_macs
+from trainonce.engines.layer_costs import ELSEWHERE, count_by_module, describe_costs
 from trainonce.runs.report.costs import MOST_ROWS, cost_table
 from trainonce.training import fit
 from trainonce.training.results import closing, outcome
-from trainonce.training.results.layer_costs import ELSEWHERE, count_by_module, describe_costs
 
 
 class Shared(nn.Module):
@@ -113,5 +113,5 @@ def test_what_can_not_be_timed_is_told_with_its_reason(tmp_path: Path, monkeypat
     report = fit(make_net(), make_data(), settings=make_settings(), out=tmp_path / "run").report
     assert report["missing"] == {"costs per layer": "RuntimeError: hooks are not supported"}
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert "without costs per layer: RuntimeError: hooks are not supported" in page
+    assert "no costs per layer: RuntimeError: hooks are not supported" in page
     assert "Cost per layer" not in page
