@@ -113,5 +113,5 @@ def test_what_can_not_be_timed_is_told_with_its_reason(tmp_path: Path, monkeypat
     report = fit(make_net(), make_data(), settings=make_settings(), out=tmp_path / "run").report
     assert report["missing"] == {"costs per layer": "RuntimeError: hooks are not supported"}
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert "without costs per layer: RuntimeError: hooks are not supported" in page
+    assert "no costs per layer: RuntimeError: hooks are not supported" in page
     assert "Cost per layer" not in page

@@ -1,4 +1,4 @@
-"""Several runs on one page: each is a point, the dense one is compared with, and nothing is written by half."""
+"""Several runs on one page: each is a point, beside the dense one, and nothing is written by half."""
 
 import json
 from pathlib import Path

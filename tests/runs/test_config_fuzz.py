@@ -11,7 +11,9 @@ from trainonce.runs.config_file import read_yaml, to_yaml
 from trainonce.training.settings import as_plain
 
 NUM_CASES = 400
-GOOD = to_yaml(as_plain(Run(keep_flops=0.5, keep=("stem.*", "head"), decay_epochs=(2.0, 3.5), sched="step")))
+GOOD = to_yaml(
+    as_plain(Run(keep_flops=0.5, protect=("stem.*", "head"), decay_epochs=(2.0, 3.5), sched="step"))
+)
 TOKENS = [
     *(
         "&a ",

@@ -123,6 +123,33 @@ def test_where_there_are_no_locks_it_is_said_and_the_run_goes_on(tmp_path: Path)
     assert "Traceback" not in said
 
 
+TRAIN_WITHOUT_POSIX = """
+import sys
+for name in ("fcntl", "resource", "termios", "pwd", "grp"):
+    sys.modules[name] = None
+import importlib, pkgutil
+from pathlib import Path
+import trainonce, trainonce.runs
+for module in pkgutil.walk_packages(trainonce.runs.__path__, "trainonce.runs."):
+    importlib.import_module(module.name)
+import torch
+from torch import nn
+torch.manual_seed(0)
+data = torch.randn(32, 8), torch.arange(32) % 4
+net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+settings = trainonce.Settings(keep_flops=0.5, epochs=2, batch_size=16)
+trainonce.fit(net, (data, data), settings=settings, out=Path(sys.argv[1]), quiet=True)
+print("trained")
+"""
+
+
+def test_a_run_trains_where_there_is_no_fcntl(tmp_path: Path):
+    said = run(TRAIN_WITHOUT_POSIX, tmp_path / "run")
+    assert "trained" in said, said
+    assert (tmp_path / "run" / "report.html").is_file()
+    assert (tmp_path / "run" / "small" / "model.safetensors").is_file()
+
+
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
 def test_a_file_system_without_locks_is_no_refusal(
     tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -27,12 +27,14 @@ needs_chromium = pytest.mark.skipif(shutil.which("chromium") is None, reason="ch
 BOXES = """
 [...document.querySelectorAll('svg')].map(svg => {
   const box = svg.getBoundingClientRect();
-  return {left: box.left, right: box.right, width: box.width, height: box.height, drawn: svg.querySelectorAll('path, rect').length};
+  const drawn = svg.querySelectorAll('path, rect').length;
+  return {left: box.left, right: box.right, width: box.width, height: box.height, drawn: drawn};
 })
 """
 OVERLAPS = """
 [...document.querySelectorAll('svg.chart, figcaption')].flatMap(place => {
-  const words = [...place.querySelectorAll('text, .key')].map(word => [word.textContent, word.getBoundingClientRect()]);
+  const words = [...place.querySelectorAll('text, .key')]
+    .map(word => [word.textContent, word.getBoundingClientRect()]);
   return words.flatMap(([one, a], index) => words.slice(index + 1)
     .filter(([_, b]) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)
     .map(([other]) => one + ' / ' + other));

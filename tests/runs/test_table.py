@@ -26,7 +26,7 @@ def factor(rows: list[tuple[int, list[int]]]) -> Factor:
 
 @pytest.fixture
 def partition() -> Partition:
-    """Two groups of 3 and 2 channels, one row that needs both, one that needs two channels of the same group."""
+    """Groups of 3 and 2 channels; one row needs both, one needs two channels of the same group."""
     wide = factor([(4, [0, -1]), (5, [1, 2]), (6, [1, 3]), (7, [4, -1]), (8, [-1, -1])])
     narrow = factor([(2, [3]), (3, [4])])
     return Partition(

@@ -94,7 +94,7 @@ def test_fit_refuses_an_edited_setting(tmp_path: Path, name: str):
     changes = {} if name == "unheard_of" else {name: EDITS[name]}
     for settings in (make_settings(), make_settings(**changes)):
         with pytest.raises(
-            SettingError, match=f"^{name} is .*config.yaml, and the run was started with [^\n]*$"
+            SettingError, match=f"^{name} is .*config.yaml, but the run was started with [^\n]*$"
         ):
             fit(make_net(), make_data(), settings=settings, out=tmp_path / "run", resume=True)
 

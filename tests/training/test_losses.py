@@ -212,5 +212,5 @@ def test_a_signal_on_a_full_disk_says_what_is_not_saved(tmp_path: Path, monkeypa
 def test_a_run_that_finds_no_room_at_its_start_names_the_folder(small_disk: Path):
     fill(small_disk)
     place = re.escape(str(small_disk / "run"))
-    with pytest.raises(ValueError, match=f"can't write into {place} .*No space left.*Make room there"):
+    with pytest.raises(ValueError, match=f"can't write into {place} .*No space left.*Free some space there"):
         fit(make_net(), make_data(), settings=make_settings(), out=small_disk / "run")

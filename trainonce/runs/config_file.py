@@ -1,4 +1,4 @@
-"""Settings on disk: takes a YAML file of names and values to a dict, and a dict to YAML."""
+"""Settings on disk: reads a YAML file into a dict, and writes a dict as YAML."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainonce.runs.plain_files import UnreadableFileError, read_yaml_values
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
-    """The names and values in a YAML file, whoever wrote it: plain data only, bounded before it is read."""
+    """The settings in a YAML file, which anyone may have written: plain data only, of bounded size."""
     try:
         found = read_yaml_values(file)
     except UnreadableFileError as error:
@@ -24,7 +24,7 @@ def read_yaml(file: Path) -> dict[str, Any]:
 
 
 class _PlainDumper(yaml.SafeDumper):
-    """Writes a list that is there twice twice: `read_yaml` takes no aliases."""
+    """Writes no aliases, which `read_yaml` refuses: a list that occurs twice is written twice."""
 
     def ignore_aliases(self, data: Any) -> bool:
         """Always."""
@@ -32,5 +32,5 @@ class _PlainDumper(yaml.SafeDumper):
 
 
 def to_yaml(config: Mapping[str, Any]) -> str:
-    """A configuration as text, in its order."""
+    """The configuration as text, in its own order."""
     return yaml.dump(dict(config), Dumper=_PlainDumper, sort_keys=False, default_flow_style=None, width=120)

@@ -15,7 +15,7 @@ import trainonce
 
 
 def describe_environment(*, seed: int, world_size: int, device: torch.device) -> dict[str, Any]:
-    """Versions and hardware: what another bit may come from."""
+    """Versions and hardware, which results may depend on."""
     return {
         "python": platform.python_version(),
         "trainonce": trainonce.__version__,
@@ -32,7 +32,7 @@ def describe_environment(*, seed: int, world_size: int, device: torch.device) ->
 
 
 def _installed(*names: str) -> dict[str, str]:
-    """The versions of those packages that are there."""
+    """The versions of those packages that are installed."""
     found = {}
     for name in names:
         with suppress(importlib.metadata.PackageNotFoundError):

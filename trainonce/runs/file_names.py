@@ -19,3 +19,7 @@ COMPARISON = "comparison.html"
 """Of several runs; it is written where the command is called."""
 
 FILES = (CONFIG, METRICS, SUMMARY, ENVIRONMENT, LOG, REPORT, PAGE, STARTED)
+"""Those that a run writes into its folder itself."""
+
+WRITTEN_FIRST = (CONFIG, STARTED, ENVIRONMENT, LOG, METRICS, SUMMARY, CONTROLLER_SAMPLES)
+"""Those that are there before the first step."""

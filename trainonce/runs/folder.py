@@ -54,7 +54,7 @@ log = logging.getLogger("trainonce")
 
 
 class Stage(Enum):
-    """How far the run in a folder is."""
+    """How far the run in a folder got."""
 
     NEW = 0
     UNFINISHED = 1
@@ -62,26 +62,24 @@ class Stage(Enum):
 
 
 def stage_of(folder: Path) -> Stage:
-    """How far the run in a folder is; SettingError if the folder holds something else."""
+    """How far the run in a folder got; SettingError if the folder holds something else."""
     if not folder.exists() or (folder.is_dir() and all(_is_left_over(entry) for entry in folder.iterdir())):
         return Stage.NEW
     if not (folder / CONFIG).is_file():
         raise SettingError(
-            f"out is {shown_path(folder)}, which exists and holds no run. Choose another, or empty it."
+            f"out is {shown_path(folder)}, which exists and holds no run. Choose another folder, or empty "
+            "this one."
         )
     return Stage.FINISHED if (folder / REPORT).is_file() else Stage.UNFINISHED
 
 
 def _is_left_over(entry: Path) -> bool:
-    """Whether it is all that a run leaves which was killed before it began."""
+    """Whether a run that was killed before it began may have left this behind."""
     return is_draft(entry) or (entry.name == LOCK and entry.is_file() and not is_link(entry))
 
 
 def check_start(folder: Path, *, resume: bool) -> Stage:
-    """How far the run in a folder is.
-
-    SettingError if it is finished, or left behind and not to be resumed.
-    """
+    """How far the run in a folder got; SettingError if it is finished, or unfinished without `resume`."""
     stage = stage_of(folder)
     if stage is Stage.FINISHED:
         raise SettingError(
@@ -89,11 +87,11 @@ def check_start(folder: Path, *, resume: bool) -> Stage:
             f"{shown_path(folder)}, or choose another out."
         )
     if stage is Stage.UNFINISHED and not resume:
-        # Someone else's run in progress is told apart from one that was left behind.
+        # A run that another process is training right now gets another message.
         with occupied(folder):
             raise SettingError(
                 f"{shown_path(folder)} holds a run that is not finished. "
-                f"Go on with {how_to_resume(folder, read_config(folder))}, or choose another out."
+                f"Resume with {how_to_resume(folder, read_config(folder))}, or choose another out."
             )
     return stage
 
@@ -104,20 +102,16 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_unchanged_config(folder: Path, *, may_differ: frozenset[str]) -> dict[str, Any]:
-    """The configuration of the run in a folder.
-
-    SettingError if config.yaml is no longer the one that the run was started with.
-    """
+    """The configuration of the run in a folder; SettingError if it was edited since the run started."""
     found, before = read_config(folder), _read_started(folder)
     if before is None:
         return found
     for name in [*before, *found]:
         if name not in may_differ and (name in found, found.get(name)) != (name in before, before.get(name)):
             raise SettingError(
-                f"{shown(name)} is {_worded(found, name)} in {shown_path(folder / CONFIG)}, and the run was "
-                "started with "
-                f"{_worded(before, name)}. Change it back, or start a new run: trainonce train --config FILE "
-                "--out FOLDER."
+                f"{shown(name)} is {_worded(found, name)} in {shown_path(folder / CONFIG)}, but the run was "
+                f"started with {_worded(before, name)}. Change it back, or start a new run: trainonce train "
+                "--config FILE --out FOLDER."
             )
     return found
 
@@ -128,10 +122,9 @@ def check_same(folder: Path, config: Mapping[str, Any], *, may_differ: frozenset
     for name in [*config, *before]:
         if name not in may_differ and before.get(name) != config.get(name):
             raise SettingError(
-                f"{name} is {shorten(config.get(name))}, and the run in {shown_path(folder)} was started "
-                "with "
-                f"{shorten(before.get(name))}. Go on with {how_to_resume(folder, before)}, or choose another "
-                "out."
+                f"{name} is {shorten(config.get(name))}, but the run in {shown_path(folder)} was started "
+                f"with {shorten(before.get(name))}. Resume with {how_to_resume(folder, before)}, or choose "
+                "another out."
             )
 
 
@@ -140,7 +133,7 @@ def _worded(values: Mapping[str, Any], name: str) -> str:
 
 
 def _started_text(text: str) -> str:
-    """What a run was started with, under the sum of it: nobody edits both by mistake."""
+    """The settings under their checksum, so that nobody edits both by mistake."""
     return (
         f"# sha256 {hashlib.sha256(text.encode()).hexdigest()}: a copy of {CONFIG}, to compare with on "
         f"resume\n{text}"
@@ -148,7 +141,7 @@ def _started_text(text: str) -> str:
 
 
 def _read_started(folder: Path) -> dict[str, Any] | None:
-    """What the run in a folder was started with; None for a run that has no such copy."""
+    """The settings that the run was started with; None if it has no such copy."""
     file = folder / STARTED
     if not file.is_file():
         return None
@@ -163,33 +156,34 @@ def _read_started(folder: Path) -> dict[str, Any] | None:
 
 @contextmanager
 def room_in(folder: Path) -> Iterator[None]:
-    """Inside, a disk that takes no more is told in one line that names the folder."""
+    """Turn a full disk or missing permission into one line that names the folder."""
     try:
         yield
     except OSError as error:
         raise SettingError(
-            f"can't write into {shown_path(folder)} ({shown(error, most=300)}). Make room there, and allow writing."
+            f"can't write into {shown_path(folder)} ({shown(error, most=300)}). Free some space there, and "
+            "check its permissions."
         ) from None
 
 
 class _PatientFile(logging.FileHandler):
-    """A log that a full disk makes shorter, and that says nothing about it: the run itself does."""
+    """A log file that drops lines when the disk is full; the run itself tells the user."""
 
     def _open(self) -> Any:
         return open_own(Path(self.baseFilename), "a")
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Leave the line out."""
+        """Drop the line."""
 
     def close(self) -> None:
-        """Close the file, also where its last lines find no room."""
+        """Close the file, even if its last lines can't be written."""
         with suppress(OSError):
             super().close()
 
 
 @contextmanager
 def logged(folder: Path) -> Iterator[None]:
-    """Whatever trainonce says goes to `log.txt`, too."""
+    """Copy whatever trainonce logs to `log.txt`."""
     handler = _PatientFile(folder / LOG, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     level = log.level
@@ -205,42 +199,41 @@ def logged(folder: Path) -> Iterator[None]:
 
 
 def clear(folder: Path) -> None:
-    """Bring what a killed run has left in order.
+    """Clean up after a killed run: name its complete checkpoints, delete what is half-written.
 
-    Complete checkpoints get their names, what is half-written goes.
-
-    Only for the process that has the folder. Refused with LinkError if anything that a run writes to is a
-    link.
+    Only for the process that holds the folder. LinkError if anything that a run writes to is a link.
     """
     for name in (*FILES, CHECKPOINTS, SMALL):
         refuse_links(folder / name, within=folder)
     for path in recover(folder / CHECKPOINTS):
-        log.warning("%s was saved, but a kill came before it got its name; it is used.", shown_path(path))
+        log.warning(
+            "%s was complete, but the run was killed before it got its name; it is used.", shown_path(path)
+        )
     for place in (folder, folder / CHECKPOINTS, folder / SMALL):
         remove_drafts(place, within=folder)
 
 
 def write_start(folder: Path, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
-    """What is known when a run begins."""
+    """Write the settings and the environment of a run that begins."""
     text = to_yaml(config)
     for name, content in (
         (CONFIG, text),
         (ENVIRONMENT, json.dumps(environment, indent=2) + "\n"),
         (STARTED, _started_text(text)),
     ):
-        # A run that was killed in between has the one and not the other; a run that goes on keeps all.
+        # A run that was killed in between has only some of them; a resumed run keeps what it has.
         if not (folder / name).is_file():
             write_file(folder / name, content)
 
 
 def write_history(folder: Path, history: Sequence[Mapping[str, Any]]) -> None:
-    """All records anew: after a resume, what the lost steps had written must go."""
+    """Write all records again: after a resume, those of the lost steps must go."""
     write_file(folder / METRICS, "".join(json.dumps(record) + "\n" for record in history))
     write_file(folder / SUMMARY, _rows([dict(zip(COLUMNS, COLUMNS, strict=True)), *history]))
 
 
 def append_record(folder: Path, record: Mapping[str, Any]) -> None:
-    """One more line for programs, and one for spreadsheets."""
+    """Append one record to both files."""
     with open_own(folder / METRICS, "a") as stream:
         stream.write(json.dumps(record) + "\n")
     with open_own(folder / SUMMARY, "a") as stream:

@@ -1,4 +1,4 @@
-"""One process at a time in a run's folder: takes a folder, holds a lock in it for as long as a block runs.
+"""One process at a time in a run's folder: holds a lock in it for as long as a block runs.
 
 The lock belongs to an open file (`flock`), not to a process as POSIX record locks do: those are lost as soon
 as the process closes any other handle on the same file, which copying the folder does. A forked child shares
@@ -25,13 +25,13 @@ from trainonce.storage.atomic import open_own
 
 LOCK = ".lock"
 _NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL))
-"""What file systems answer that know no such lock."""
+"""What file systems without such locks answer."""
 _FAR = 2**30
-"""Windows keeps others from reading what is locked: a place behind all content."""
+"""On Windows nobody else can read what is locked, so the lock is far behind the content."""
 
 log = logging.getLogger("trainonce")
 _held: dict[Path, IO[str]] = {}
-"""The folders that this process has, and the open files that hold their locks."""
+"""The folders that this process holds, and the open files with their locks."""
 
 
 def _import_if_there(name: str) -> Any:
@@ -45,7 +45,7 @@ _fcntl, _msvcrt = _import_if_there("fcntl"), _import_if_there("msvcrt")
 
 @contextmanager
 def occupied(folder: Path) -> Iterator[None]:
-    """The folder for this process alone; a lock that a killed process has left is no hindrance."""
+    """Hold the folder for this process alone; the lock of a killed process is gone with it."""
     folder.mkdir(parents=True, exist_ok=True)
     key = folder.resolve()
     with open_own(folder / LOCK, "a+") as stream:
@@ -71,10 +71,7 @@ def occupied(folder: Path) -> Iterator[None]:
 
 
 def _is_locked(stream: IO[str], folder: Path) -> bool:
-    """Lock the file; False if somebody else has it.
-
-    Where there are no locks it is told, and the run goes on.
-    """
+    """Lock the file; False if another process holds it. Without locks, warn and go on."""
     try:
         if _fcntl is not None:
             _fcntl.flock(stream, _fcntl.LOCK_EX | _fcntl.LOCK_NB)
@@ -95,7 +92,7 @@ def _is_locked(stream: IO[str], folder: Path) -> bool:
 
 
 def _holder(stream: IO[str]) -> str:
-    """Who has the folder, as the file says."""
+    """Who holds the folder, as the file says."""
     try:
         stream.seek(0)
         return shown(stream.read(200)) or "another process"
@@ -104,7 +101,7 @@ def _holder(stream: IO[str]) -> str:
 
 
 def _leave_to_parent() -> None:
-    """In a forked child: let go of the open files, so that the locks end with the parent."""
+    """In a forked child: give up the open files, so that the locks end with the parent."""
     for stream in _held.values():
         with suppress(OSError):
             # Another file in its place: Python still takes the number for this one's, and will close it.

@@ -1,4 +1,4 @@
-"""Small files, whoever wrote them: takes YAML and JSON, gives plain data, bounded before it is read."""
+"""Small YAML and JSON files that anyone may have written: gives plain data, of bounded size."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ LARGEST_YAML = 100_000
 """Bytes; the settings of a run take two thousand."""
 DEEPEST_YAML = 16
 LARGEST_WHOLE = 2**64
-"""No setting is larger; a number without end could not even be printed."""
+"""No setting is larger; an endless number could not even be printed."""
 DEEPEST_JSON = 32
 LARGEST_JSON = 64 * 2**20
 MOST_VALUES = 4_000_000
-"""Of JSON: so many objects in Python take a few hundred megabytes, whatever the file's size."""
+"""In JSON: so many Python objects take a few hundred megabytes, whatever the size of the file."""
 
 
 class UnreadableFileError(TrainonceError, ValueError):
@@ -30,12 +30,12 @@ class UnreadableFileError(TrainonceError, ValueError):
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """YAML without anchors, by which a few bytes become gigabytes, and not nested deeper than settings are."""
+    """YAML without anchors, which turn a few bytes into gigabytes, and of limited depth."""
 
     depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """The next node, if it is a plain one."""
+        """The next node; anchors and deep nesting are refused."""
         event: Any = self.peek_event()
         if getattr(event, "anchor", None) is not None:
             raise yaml.MarkedYAMLError(
@@ -49,7 +49,7 @@ class _PlainLoader(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        """The names with their values, each name once."""
+        """Names with their values; duplicate names are refused."""
         seen = set()
         for name, _ in node.value:
             if name.value in seen and isinstance(name.value, str):
@@ -61,9 +61,9 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 def read_bytes(file: Path, largest: int) -> bytes:
-    """What a file holds, if it is a file and not larger than that; nothing more is read."""
+    """The content of a regular file of at most `largest` bytes."""
     try:
-        # A pipe that nobody writes to would never end to be read; the shell's own are in /dev.
+        # Reading a pipe that nobody writes to never ends; the shell's own pipes are in /dev.
         if not stat.S_ISREG(os.stat(file).st_mode) and not str(file).startswith("/dev/"):
             raise UnreadableFileError(f"{file} is not a file.")
         with file.open("rb") as stream:
@@ -111,7 +111,7 @@ def read_json_values(file: Path) -> Any:
 
 
 def read_json_lines(file: Path) -> list[Any]:
-    """The plain data in each line; a last line without its end is still being written and left out."""
+    """The plain data in each line; a last line without a newline is still being written and skipped."""
     content = read_bytes(file, LARGEST_JSON)
     _check_count(content, str(file))
     lines = content[: content.rfind(b"\n") + 1].splitlines()
@@ -119,7 +119,7 @@ def read_json_lines(file: Path) -> list[Any]:
 
 
 def parse_json(content: bytes, what: str) -> Any:
-    """The plain data in a text; `what` names it in an error."""
+    """The plain data in JSON text; errors call it `what`."""
     _check_count(content, what)
     try:
         found = json.loads(content.decode("utf-8"))
@@ -144,7 +144,7 @@ def _place_of(error: Exception) -> str:
 
 
 def _check_numbers(value: Any, file: Path) -> None:
-    """Raise UnreadableFileError for a whole number that can't even be printed: YAML's 1:1:1... has no end."""
+    """Raise UnreadableFileError for an integer too large to be printed, such as YAML's 1:1:1..."""
     if isinstance(value, dict | list | tuple | set):
         for item in [*value, *(value.values() if isinstance(value, dict) else ())]:
             _check_numbers(item, file)

@@ -1,9 +1,7 @@
-"""What a run writes while it trains.
+"""What a run writes while it trains: metrics, checkpoints, the small model and the report.
 
-Takes records and states to its folder, on a disk that may be full for a while.
-
-A full disk must not end a long run: it is told once, nothing half-written stays in the way, and the next save
-tries again.
+A full disk must not end a long run: the user is told once, nothing half-written is left behind, and the next
+save tries again.
 """
 
 from __future__ import annotations
@@ -24,16 +22,11 @@ from trainonce.errors import DiskFullError
 from trainonce.runs import folder as run_folder
 from trainonce.runs.file_names import (
     CHECKPOINTS,
-    CONFIG,
     CONTROLLER_SAMPLES,
-    ENVIRONMENT,
-    LOG,
-    METRICS,
     REPORT,
     SMALL,
-    STARTED,
-    SUMMARY,
     TENSORBOARD,
+    WRITTEN_FIRST,
 )
 from trainonce.runs.scalars import Scalars
 from trainonce.storage.artifact import load, save
@@ -41,20 +34,10 @@ from trainonce.storage.atomic import remove_whole, write_file
 from trainonce.storage.checkpoint import save_checkpoint
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-WRITTEN_FIRST = (
-    CONFIG,
-    STARTED,
-    ENVIRONMENT,
-    LOG,
-    METRICS,
-    SUMMARY,
-    CONTROLLER_SAMPLES,
-    IDENTITY,
-)
 
 
 class Records:
-    """The files of one run; `tell` says a line to the user."""
+    """The files of one run; `tell` shows a line to the user."""
 
     def __init__(self, folder: Path, tell: Callable[[str], None], *, scalars: Scalars | None = None) -> None:
         self.folder = folder
@@ -63,16 +46,16 @@ class Records:
         self._tell = tell
         self._is_full = False
         self._is_behind = False
-        """Whether records are missing in the folder, or half a line is there."""
+        """Whether records are missing on disk, or the last line is incomplete."""
 
     def begin(self, history: Sequence[Mapping[str, Any]], controller_samples: Sequence[int]) -> None:
-        """Write what is known at the start; refused if even that finds no room."""
+        """Write what is known at the start; SettingError if the disk is full already."""
         with run_folder.room_in(self.folder):
             run_folder.write_history(self.folder, history)
             write_file(self.folder / CONTROLLER_SAMPLES, json.dumps(controller_samples) + "\n")
 
     def add(self, history: Sequence[Mapping[str, Any]]) -> None:
-        """Write the last of these records, and those before it that found no room."""
+        """Append the last record, and those before it that didn't fit on the disk."""
         try:
             if self._is_behind:
                 run_folder.write_history(self.folder, history)
@@ -85,7 +68,7 @@ class Records:
         self._add_scalars(history)
 
     def save(self, step: int, state: Any, *, keep_last: int) -> bool:
-        """Write a checkpoint; False if the disk didn't take it."""
+        """Write a checkpoint; False if the disk is full."""
         try:
             save_checkpoint(self.folder / CHECKPOINTS, step, state, keep_last=keep_last)
         except DiskFullError as error:
@@ -97,7 +80,7 @@ class Records:
         return True
 
     def keep(self, small: nn.Module, history: Sequence[Mapping[str, Any]]) -> None:
-        """Write the small model, before anything is said about it; refused if it finds no room."""
+        """Write the small model; SettingError if the disk is full."""
         with run_folder.room_in(self.folder):
             if self._is_behind:
                 run_folder.write_history(self.folder, history)
@@ -109,22 +92,22 @@ class Records:
         self._add_scalars(history)
 
     def finish(self, report: Mapping[str, Any]) -> None:
-        """Write the report, which says that the run is finished."""
+        """Write the report, which marks the run as finished."""
         with run_folder.room_in(self.folder):
             write_file(self.folder / REPORT, json.dumps(report) + "\n")
 
     def forget(self) -> None:
-        """Take back what `begin` and the start have written: this run could not begin."""
-        for name in WRITTEN_FIRST:
+        """Delete what was written at the start of a run that could not begin."""
+        for name in (*WRITTEN_FIRST, IDENTITY):
             (self.folder / name).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the event file."""
         if self._scalars is not None:
             self._scalars.close()
 
     def _add_scalars(self, history: Sequence[Mapping[str, Any]]) -> None:
-        """Write what TensorBoard shows; nothing depends on it, so any trouble is only told."""
+        """Write what TensorBoard shows; no run depends on it, so an error is only shown."""
         if self._scalars is None:
             return
         try:
@@ -135,22 +118,22 @@ class Records:
                 self._tell_full(line)
             elif not self._has_told_scalars:
                 self._has_told_scalars = True
-                self._tell(f"{line} Training goes on without what TensorBoard shows.")
+                self._tell(f"{line} Training continues without TensorBoard.")
 
     def _tell_full(self, line: str) -> None:
         if not self._is_full:
             self._is_full = True
-            self._tell(f"{line} Training goes on and tries again at the next save.")
+            self._tell(f"{line} Training continues and tries again at the next save.")
 
 
 def _holds(place: Path, small: nn.Module) -> bool:
-    """Whether a run that was killed later has left this very model there."""
+    """Whether this very model is there already, from a run that was killed later."""
     if not place.is_dir():
         return False
     try:
         found = load(place, into=copy.deepcopy(small)).state_dict()
     except Exception:
-        # Whatever is wrong with it or with copying the model: it is written anew.
+        # Whatever is wrong with it, or with copying the model: it is written again.
         return False
     return all(
         torch.equal(found[name], tensor)

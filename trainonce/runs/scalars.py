@@ -1,10 +1,4 @@
-"""Scalars for TensorBoard.
-
-Takes the records of all epochs, writes the numbers of those that are not written yet.
-
-Events go to the file at once and in this thread: torch's SummaryWriter keeps them for minutes, which a kill
-would lose, and a full disk ends its thread with a traceback.
-"""
+"""Scalars for TensorBoard: takes the records of all epochs, writes those that are not written yet."""
 
 from __future__ import annotations
 
@@ -22,11 +16,13 @@ from trainonce.runs.file_names import TENSORBOARD
 from trainonce.storage.atomic import refuse_links
 
 MESSAGES = "tensorboard.compat.proto"
+# Not SummaryWriter, nor tensorboard.summary.Writer: both write in a thread that a full disk ends for good,
+# with a traceback, and neither can take back half an event. SummaryWriter is made of these very modules.
 NAMES = ("loss", "validation_loss", "top1", "top5", "lr", "keep_flops", "keep_params", "controller_loss")
 
 
 def check_installed() -> None:
-    """Raise SettingError if there is no TensorBoard."""
+    """Raise SettingError if TensorBoard is not installed."""
     if importlib.util.find_spec("tensorboard") is None:
         raise SettingError(
             "tensorboard is not installed. Install it with pip install tensorboard, or leave the setting out."
@@ -34,17 +30,14 @@ def check_installed() -> None:
 
 
 def check_place(out: Path | None) -> None:
-    """Raise SettingError if the run has no folder."""
+    """Raise SettingError if the run has no folder to write to."""
     if out is None:
         raise SettingError("tensorboard needs a folder to write to. Give out, or leave the setting out.")
     refuse_links(out / TENSORBOARD, within=out)
 
 
 class Scalars:
-    """An event file of its own in the run's folder.
-
-    Those that were there before are hidden, because it begins with the first epoch.
-    """
+    """An event file in the run's folder; it starts with the first epoch and hides older ones."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / TENSORBOARD
@@ -52,10 +45,7 @@ class Scalars:
         self._num_written = 0
 
     def write(self, history: Sequence[Mapping[str, Any]]) -> None:
-        """The records that are not in the file yet.
-
-        OSError if they find no room, and then none of them is there.
-        """
+        """Append the records that are not in the file yet; all of them or, with an OSError, none."""
         if self._file is None:
             self._file = self._open()
         _write_events(self._file, [_event_of(record) for record in history[self._num_written :]])
@@ -91,7 +81,7 @@ class Scalars:
 
 
 def _write_events(file: FileIO, events: Sequence[Any]) -> None:
-    """All of the events, or, if an OSError says that there is no room, none of them."""
+    """Write all of the events or, with an OSError, none of them."""
     before = file.tell()
     writer = importlib.import_module("tensorboard.summary.writer.record_writer").RecordWriter(_Whole(file))
     try:
@@ -104,7 +94,7 @@ def _write_events(file: FileIO, events: Sequence[Any]) -> None:
 
 
 class _Whole:
-    """A file that takes all of what it is given, as an unbuffered one need not."""
+    """A file that writes all of its data, which an unbuffered one need not do at once."""
 
     def __init__(self, file: FileIO) -> None:
         self._file = file

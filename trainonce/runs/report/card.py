@@ -1,4 +1,4 @@
-"""The model card: takes the facts of a run, gives Markdown that lies beside the small model."""
+"""The model card: takes the facts of a run, gives the README.md of the small model."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ from typing import Any
 
 from trainonce.messages.plain_text import in_one_line
 from trainonce.runs.report.figures import figures_of
+from trainonce.runs.report.uncertainty import counted
 from trainonce.runs.report.verdict import remarks_on, verdict_of
 
 _MARKUP = re.compile(r"[\\`*\[\]|]")
 
 
 def render_card(report: Mapping[str, Any]) -> str:
-    """A card for people.
-
-    What the model is, how small and how good, how it was made, and what it is not good for.
-    """
+    """What the model is, how small and how accurate, how it was made, and what its limits are."""
     config, environment = report["config"], report["environment"]
     name, data = config.get("model", "a model"), config.get("data", "data")
     lines = [
         f"# {_plain(name)}, pruned on {_plain(data)}",
         "",
-        _plain(verdict_of(report)),
+        _plain(verdict_of(report), 900),
         "",
-        f"Made by trainonce in one training run. Load it onto the model it was made from: "
+        "Made by trainonce in one training run. Load it into the dense model it was made from: "
         f"`trainonce.load(FOLDER, into=model)`, where `model` is {_plain(name)}.",
         "",
         "| | before | after | change |",
@@ -37,7 +35,7 @@ def render_card(report: Mapping[str, Any]) -> str:
         "",
         f"FLOPs are counted by {_plain(report.get('counter') or 'torch')}. "
         f"Milliseconds were measured on {_plain(environment.get('cpu', '?'))}, "
-        f"{_count(_plain(environment.get('threads', '?')), 'thread')}, torch "
+        f"{_threads(environment)}, torch "
         f"{_plain(environment.get('torch', '?'))}.",
         "",
         *(f"- {_plain(line)}" for line in remarks_on(report)),
@@ -56,17 +54,18 @@ def render_card(report: Mapping[str, Any]) -> str:
         f"with the settings in config.yaml beside this folder; seed {_plain(config.get('seed', '?'))}.",
         "",
         "## Limits",
-        f"It classifies what {_plain(data)} holds. Its accuracy is that of one run and one seed; seeds "
-        "differ by some tenths of a point.",
+        f"It was trained and validated on {_plain(data)} only. Its accuracy is that of one run and one seed; "
+        "other seeds differ by some tenths of a point.",
         "",
     ]
     return "\n".join(lines)
 
 
-def _count(number: str, what: str) -> str:
-    return f"{number} {what}" if number == "1" else f"{number} {what}s"
+def _threads(environment: Mapping[str, Any]) -> str:
+    number = environment.get("threads", "?")
+    return counted(number, "thread") if type(number) is int else f"{_plain(number)} threads"
 
 
-def _plain(text: object) -> str:
-    """Text that Markdown shows as it is: no table, link, picture or HTML comes out of it."""
-    return _MARKUP.sub(r"\\\g<0>", in_one_line(text, 300)).replace("<", "&lt;")
+def _plain(text: object, longest: int = 300) -> str:
+    """Text that Markdown shows as it is, without making tables, links, pictures or HTML of it."""
+    return _MARKUP.sub(r"\\\g<0>", in_one_line(text, longest)).replace("<", "&lt;")

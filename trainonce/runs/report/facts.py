@@ -168,7 +168,9 @@ def _facts_so_far(folder: Path) -> dict[str, Any]:
     history = read_json_lines(folder / METRICS) if (folder / METRICS).is_file() else []
     if not history:
         how = how_to_resume(folder, config if isinstance(config, dict) else {})
-        raise ReportError(f"the run in {folder} has not finished its first epoch. Wait, or go on with {how}.")
+        raise ReportError(
+            f"the run in {folder} has not finished its first epoch. Wait, or resume with {how}."
+        )
     listed(_RECORD)(history, METRICS)
     last = history[-1]
     return {

@@ -1,4 +1,4 @@
-"""A run while it runs: takes moments of it, shows a live panel on a terminal and plain lines elsewhere."""
+"""Progress of a run: shows a live panel on a terminal, and plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STYLES = {"warm-up": "yellow", "search": "magenta", "settle": "cyan", "small": "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Moment:
-    """Where a run is."""
+    """The state of a run at one step."""
 
     step: int
     total_steps: int
@@ -37,7 +37,7 @@ class Moment:
     loss: float
     lr: float
     top1: float | None
-    """Percent, of the last validation."""
+    """In percent, at the last validation."""
     keep_flops: float | None
     """Share of the budgeted cost that the masks in force keep; None if nothing is pruned."""
     keep_flops_target: float | None
@@ -47,28 +47,28 @@ class Moment:
 
     @property
     def seconds_left(self) -> float:
-        """At the present speed."""
+        """At the current speed."""
         return (self.total_steps - self.step) / self.steps_per_second if self.steps_per_second > 0 else 0.0
 
 
 class View(Protocol):
-    """What a run tells its news to."""
+    """What shows the progress of a run."""
 
     def show(self, moment: Moment) -> None:
-        """Called after each step; shows as often as it likes."""
+        """Called after each step; may show it or not."""
         ...
 
     def say(self, line: str) -> None:
-        """Something that should stay to be read."""
+        """Show a line that stays."""
         ...
 
     def close(self) -> None:
-        """The run is over."""
+        """Called when the run is over."""
         ...
 
 
 class NullView:
-    """Shows nothing: for other processes than the first, and for programs."""
+    """Shows nothing: for all processes but the first, and for `quiet`."""
 
     def show(self, moment: Moment) -> None:
         """Nothing."""
@@ -92,10 +92,7 @@ class _Shown(logging.Handler):
 
 @contextmanager
 def warnings_shown(view: View) -> Iterator[None]:
-    """Inside, whatever trainonce warns of is said in the view.
-
-    Without a view, it goes where the program sends it.
-    """
+    """Show trainonce's warnings in the view; a `NullView` leaves them to the program's logging."""
     if isinstance(view, NullView):
         yield
         return
@@ -132,7 +129,7 @@ class Lines:
 
 
 class LivePanel:
-    """A panel that stays in place and is drawn a few times a second; what is said scrolls above it."""
+    """A panel that stays in place, redrawn a few times a second; lines scroll above it."""
 
     def __init__(self, title: str, console: Console | None = None) -> None:
         self._title = title
@@ -144,7 +141,7 @@ class LivePanel:
         self._live.start()
 
     def show(self, moment: Moment) -> None:
-        """Remembered; drawn at the next refresh."""
+        """Keep it for the next refresh."""
         self._moment = moment
 
     def say(self, line: str) -> None:
@@ -152,7 +149,7 @@ class LivePanel:
         self._live.console.print(Text(printable(line)), highlight=False)
 
     def close(self) -> None:
-        """Leave the last panel standing."""
+        """Stop; the last panel stays."""
         self._live.stop()
 
     def _draw(self) -> RenderableType:
@@ -160,13 +157,13 @@ class LivePanel:
 
 
 def choose_view(title: str) -> LivePanel | Lines:
-    """A panel if there is a terminal to draw on, lines otherwise."""
+    """A panel if stderr is a terminal, lines otherwise."""
     console = Console(stderr=True)
     return LivePanel(title, console) if console.is_terminal and not console.is_dumb_terminal else Lines()
 
 
 def describe(moment: Moment) -> str:
-    """A moment in one line."""
+    """One line of text."""
     parts = [
         f"epoch {moment.epoch:.1f}/{moment.epochs}",
         f"step {moment.step}/{moment.total_steps}",
@@ -183,7 +180,7 @@ def describe(moment: Moment) -> str:
 
 
 def draw(moment: Moment, title: str) -> RenderableType:
-    """A moment as a panel."""
+    """A panel for the terminal."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", justify="right")
     table.add_column()

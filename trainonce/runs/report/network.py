@@ -1,7 +1,4 @@
-"""The network as a picture.
-
-Takes what stays of every layer, gives one bar code per layer and a heat map over epochs, as SVG.
-"""
+"""The network as a picture: takes what is left of every layer, gives bar codes and a heat map as SVG."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ CELL_LIMIT = 120
 
 
 def layer_rows(layers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For each layer that may be cut its name, its counts and its bar code; wider layers have longer bars."""
+    """Name, counts and bar code of each layer that may be cut; wider layers have longer bars."""
     shown = [layer for layer in layers if layer["kept_because"] is None]
     widest = max((layer["total"] * layer["width"] for layer in shown), default=1)
     return [
@@ -27,7 +24,6 @@ def layer_rows(layers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "alive": layer["alive"],
             "total": layer["total"],
             "width": layer["width"],
-            "percent": round(100 * layer["alive"] / layer["total"]),
             "bar": bar_code(layer, widest),
         }
         for layer in shown
@@ -35,18 +31,19 @@ def layer_rows(layers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def bar_code(layer: Mapping[str, Any], widest: int) -> Markup:
-    """One stripe per channel, in the model's order: full where it stays, hollow where it went."""
+    """One stripe per channel, in the model's order: filled if it was kept, empty if it was cut."""
     total = layer["total"]
     # The square root keeps narrow layers readable beside wide ones.
     length = BAR_WIDTH * max(0.08, (layer["total"] * layer["width"] / widest) ** 0.5)
     kept = set(range(total) if layer["kept"] is None else layer["kept"])
     if total > MOST_STRIPES:
-        # Narrower than a stripe can be seen: every so manieth channel stands for its neighbors.
+        # Stripes would be too thin to see: one channel stands for its neighbors.
         kept = {stripe for stripe in range(MOST_STRIPES) if stripe * total // MOST_STRIPES in kept}
         total = MOST_STRIPES
     parts = [
         Markup(
-            '<svg class="code" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{} of {} channels">'
+            '<svg class="code" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" '
+            'aria-label="{} of {} channels">'
         ).format(BAR_WIDTH, BAR_HEIGHT, layer["alive"], layer["total"]),
         Markup('<rect class="gone" width="{:.1f}" height="{}"/>').format(length, BAR_HEIGHT),
     ]
@@ -61,26 +58,28 @@ def bar_code(layer: Mapping[str, Any], widest: int) -> Markup:
 
 
 def heat_map(history: Sequence[Mapping[str, Any]]) -> Markup:
-    """Rows are layers, columns epochs; the darker a cell, the more of the layer the masks keep then."""
+    """Rows are layers, columns epochs; the stronger the color, the more of the layer the masks keep."""
     records = [record for record in history if record.get("alive")]
     if not records:
         return Markup("")
     stride = -(-len(records) // CELL_LIMIT)
     records = [*records[::stride]]
     names = list(records[0]["alive"])
-    row_height, label_width = 12, 0
+    row_height = 12
     cell_width = BAR_WIDTH / len(records)
     parts = [
         Markup(
-            '<svg class="heat" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="masks over epochs">'
-        ).format(BAR_WIDTH + label_width, row_height * len(names))
+            '<svg class="heat" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" '
+            'aria-label="masks over epochs">'
+        ).format(BAR_WIDTH, row_height * len(names))
     ]
     for row, name in enumerate(names):
         for column, record in enumerate(records):
             alive, total = record["alive"].get(name, (0, 1))
             parts.append(
                 Markup(
-                    '<rect x="{:.2f}" y="{}" width="{:.2f}" height="{}" fill-opacity="{:.2f}"><title>{}</title></rect>'
+                    '<rect x="{:.2f}" y="{}" width="{:.2f}" height="{}" fill-opacity="{:.2f}">'
+                    "<title>{}</title></rect>"
                 ).format(
                     column * cell_width,
                     row * row_height,
@@ -94,7 +93,7 @@ def heat_map(history: Sequence[Mapping[str, Any]]) -> Markup:
 
 
 def _runs(kept: set[int], total: int, *, merge: bool) -> list[tuple[int, int]]:
-    """Stretches of channels that stay, as start and length; single channels unless they are to be merged."""
+    """Start and length of each stretch of kept channels; one channel each unless `merge`."""
     if not merge:
         return [(channel, 1) for channel in sorted(kept)]
     runs: list[tuple[int, int]] = []

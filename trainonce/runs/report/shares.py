@@ -1,6 +1,4 @@
-"""What each group of channels is worth.
-
-Takes a `Partition`, gives the multiply-adds and parameters that depend on it.
+"""What each group of channels costs: takes a `Partition`, gives the FLOPs and parameters of every group.
 
 One pass over the contractions serves all groups, so that hundreds of groups take no longer than a few.
 """

@@ -1,7 +1,4 @@
-"""A partition as a table.
-
-Takes what `trainonce.inspect` found, gives rich tables for people and JSON for machines.
-"""
+"""A partition as a table: takes what `trainonce.inspect` found, gives a rich table or JSON."""
 
 from __future__ import annotations
 
@@ -54,7 +51,7 @@ def as_title(text: object) -> Text:
 
 
 def summarize(partition: Partition) -> list[str]:
-    """A few lines: totals, what can go, how many groups stay for which reason, and what inspection could not see."""
+    """A few lines: totals, what can be cut, why the rest can't, and what inspection could not see."""
     prunable, macs = partition.prunable_macs, partition.macs
     lines = [
         f"{in_units(macs)} multiply-adds, {in_units(partition.num_parameters)} parameters",
@@ -69,7 +66,7 @@ def summarize(partition: Partition) -> list[str]:
 
 
 def generalize_reason(reason: str) -> str:
-    """The reason with the modules' names left out, so that the same reason in ten blocks counts ten times."""
+    """The reason without names of modules, so that the same reason in ten blocks counts as one."""
     return _MODULE_NAME.sub("", reason)
 
 

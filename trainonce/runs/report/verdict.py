@@ -58,9 +58,7 @@ def remarks_on(report: Report) -> list[str]:
         lines.append(
             f"{counted(report['num_skipped'], 'step')} skipped: the loss or gradients were not finite"
         )
-    lines += [
-        in_one_line(f"without {part}: {reason}") for part, reason in (report.get("missing") or {}).items()
-    ]
+    lines += [in_one_line(f"no {part}: {reason}") for part, reason in (report.get("missing") or {}).items()]
     return lines
 
 
