@@ -20,7 +20,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.sheet import ROOT
+from benchmarks.sheets.sheet import ROOT
 
 README = ROOT / "README.md"
 HEADING = "## Compared"

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import trainonce
 from trainonce.structure.channels import Example
 
 SEED = 0
@@ -19,6 +20,26 @@ def call(model: nn.Module, example: Example) -> Any:
     if isinstance(example, dict):
         return model(**example)
     return model(*example) if isinstance(example, tuple) else model(example)
+
+
+def reason_of(error: BaseException, *, longest: int = 200) -> str:
+    """An error in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:longest]
+
+
+def warm_up() -> None:
+    """Pay for imports and caches that the first inspection of a process pays for all."""
+    trainonce.inspect(tiny_model(), torch.zeros(1, 4))
+
+
+def tiny_model() -> nn.Module:
+    """To be called with zeros of shape (1, 4)."""
+    return nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+
+
+def as_inputs(example: Example) -> Any:
+    """A tensor alone as a tuple; anything else as it is."""
+    return (example,) if isinstance(example, Tensor) else example
 
 
 def map_tensors(change: Callable[[Tensor], Tensor], value: Any) -> Any:

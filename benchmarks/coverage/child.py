@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import resource
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
+
+from benchmarks.coverage.calls import reason_of
+from benchmarks.harness.children import end_with_parent
 
 PARTS = {
     "ours": ("benchmarks.coverage.ours", "measure_laws"),
@@ -21,7 +21,6 @@ PARTS = {
     "peer": ("benchmarks.coverage.peer", "measure_peer"),
     "scale": ("benchmarks.coverage.scale", "measure_scale"),
 }
-_LONGEST_REASON = 300
 
 Measure = Callable[[str], Iterator[tuple[str, dict[str, Any]]]]
 
@@ -29,7 +28,7 @@ Measure = Callable[[str], Iterator[tuple[str, dict[str, Any]]]]
 def main() -> None:
     """Measure the parts one after the other; a part that raises says so and the next one begins."""
     source, report_path, memory_gb, *parts = sys.argv[1:]
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    end_with_parent()
     limit = int(float(memory_gb) * 1e9)
     # Address space counts what torch's libraries only reserve; data counts what is really asked for.
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
@@ -44,12 +43,6 @@ def main() -> None:
             _measure(report, part, getattr(module, function_name), source)
 
 
-def _end_with_parent(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
-
-
 def _measure(report: TextIO, part: str, measure: Measure, source: str) -> None:
     stage = "build"
     try:
@@ -57,8 +50,7 @@ def _measure(report: TextIO, part: str, measure: Measure, source: str) -> None:
             _tell(report, part, {"stage": f"after {stage}", **facts})
         _tell(report, part, {"stage": "done"})
     except (Exception, RecursionError, MemoryError) as error:
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:_LONGEST_REASON]
-        _tell(report, part, {"stage": "done", "failure": f"after {stage}: {reason}"})
+        _tell(report, part, {"stage": "done", "failure": f"after {stage}: {reason_of(error, longest=300)}"})
 
 
 def _tell(report: TextIO, part: str, facts: dict[str, Any]) -> None:

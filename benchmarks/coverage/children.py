@@ -6,7 +6,6 @@ Takes a source and the parts to measure, gives what each part found before it en
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_ROOT = Path(__file__).parents[2]
+from benchmarks.harness.children import child_environment
+from benchmarks.sheets.sheet import ROOT
+
 _POLL_SECONDS = 0.2
 _LONGEST_REASON = 300
 TIME_LIMIT = "time limit"
@@ -36,7 +37,7 @@ class Limits:
     """Beyond this allocations fail."""
 
     num_threads: int = 1
-    """Of torch; with more of them than free cores, small operators wait for each other for most of the time."""
+    """Of torch; with more of them than free cores, small operators mostly wait for each other."""
 
     def __post_init__(self) -> None:
         """Refuse limits under which nothing could run."""
@@ -72,22 +73,15 @@ def _run_child(source: str, parts: list[str], limits: Limits) -> tuple[dict[str,
     """What the child wrote down, and how it ended."""
     with tempfile.TemporaryDirectory() as folder:
         report, errors = Path(folder) / "report.jsonl", Path(folder) / "errors.txt"
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.coverage.child",
-            source,
-            str(report),
-            str(limits.memory_gb),
-            *parts,
-        ]
+        words = (source, str(report), str(limits.memory_gb), *parts)
+        command = [sys.executable, "-m", "benchmarks.coverage.child", *words]
         with errors.open("w") as stderr:
             child = subprocess.Popen(
                 command,
-                cwd=_ROOT,
+                cwd=ROOT,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
-                env={**os.environ, "PYTHONWARNINGS": "ignore"},
+                env=child_environment(threads=limits.num_threads),
             )
             try:
                 in_time = _wait(child, report, limits.seconds)

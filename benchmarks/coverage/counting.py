@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.coverage.calls import call, map_tensors
-from benchmarks.flops import count_macs_of, on_meta
+from benchmarks.harness.flops import count_macs_of, on_meta
 from trainonce.structure.channels import Example
 
 

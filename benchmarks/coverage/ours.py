@@ -13,23 +13,28 @@ import torch
 from torch import nn
 
 import trainonce
-from benchmarks.coverage.calls import SEED, in_precision, largest_difference, run_quietly, share_not_finite
+from benchmarks.coverage.calls import (
+    SEED,
+    in_precision,
+    largest_difference,
+    reason_of,
+    run_quietly,
+    share_not_finite,
+    warm_up,
+)
 from benchmarks.coverage.counting import count_macs
 from benchmarks.coverage.subject import load_subject
 from benchmarks.coverage.training import take_training_step
+from benchmarks.harness.flops import count_parameters
 from trainonce import Partition, Plan
-from trainonce.runs.report.table import generalise_reason
+from trainonce.runs.report.table import generalize_reason
 from trainonce.structure.channels import Example
+
+__all__ = ["measure_laws", "warm_up"]
 
 KEEP = 0.5
 _MOST_REASONS = 6
-_LONGEST_REASON = 200
 _LARGEST_DOUBLE = 400_000_000
-
-
-def warm_up() -> None:
-    """Pay for imports and caches that the first inspection of a process pays for all."""
-    trainonce.inspect(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), torch.zeros(1, 4))
 
 
 def measure_laws(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -56,7 +61,7 @@ def measure_laws(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "cut", {"cut_seconds": time.perf_counter() - started}
 
     cut_macs, _ = count_macs(model, subject.example)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
+    parameters = count_parameters(model)
     yield (
         "count again",
         {
@@ -75,7 +80,7 @@ def measure_laws(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _describe(partition: Partition) -> dict[str, Any]:
     reasons = Counter(
-        generalise_reason(group.kept_because) for group in partition.groups if group.kept_because
+        generalize_reason(group.kept_because) for group in partition.groups if group.kept_because
     )
     return {
         "parameters": partition.num_parameters,
@@ -109,7 +114,7 @@ def _compare_silenced_with_cut(source: str, plan: Plan) -> dict[str, Any]:
     The cut's own proof is left to the next step.
     """
     subject = load_subject(source)
-    num_parameters = sum(parameter.numel() for parameter in subject.model.parameters())
+    num_parameters = count_parameters(subject.model)
     precisions = (torch.float64, torch.float32) if num_parameters <= _LARGEST_DOUBLE else (torch.float32,)
     for precision in precisions:
         model, example = subject.model.to(precision), in_precision(subject.example, precision)
@@ -135,7 +140,7 @@ def _save_and_load(source: str, model: nn.Module, example: Example) -> dict[str,
         return _compare_with_loaded(source, model, example)
     except Exception as error:
         # The training step says something even if this fails.
-        return {"disk_problem": f"{type(error).__name__}: {' '.join(str(error).split())}"[:_LONGEST_REASON]}
+        return {"disk_problem": reason_of(error)}
 
 
 def _compare_with_loaded(source: str, model: nn.Module, example: Example) -> dict[str, Any]:

@@ -5,11 +5,7 @@ Takes the findings of every model, gives bars, a summary of each suite and one r
 
 from __future__ import annotations
 
-import datetime
-import os
-import platform
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from benchmarks.coverage.bars import list_bars
@@ -25,165 +21,114 @@ from benchmarks.coverage.verdict import (
     trains,
     why_not_cut,
 )
+from benchmarks.sheets.sheet import heading, table, write_sheet, yes
 
 _PACKAGES = ("torch", "torchvision", "timm", "transformers", "torch-pruning")
 _ELSEWHERE = {"torchvision": "55 / 53 of ~105", "timm": "6 / 6 of 87", "transformers": "0 / 0 of 12"}
-_PEER_COLUMNS = ("TP usable", "TP exact", "TP removed", "TP graph s")
+_HEADER = (
+    *("model", "cut", "difference", "removed", "prunable", "cost", "train", "disk", "inspect s", "export s"),
+    *("TP usable", "TP exact", "TP removed", "TP graph s", "remarks"),
+)
+_CHECKS = {
+    "nothing wrong": lambda measured: not is_wrong(measured),
+    "exact": is_exact,
+    "cut": is_cut,
+    "cost exact": cost_is_exact,
+    "train": trains,
+    "disk": survives_disk,
+}
 _LONGEST_REMARK = 220
 
-_INTRODUCTION = """\
-Every model is built with random weights, which are re-drawn so that nothing hides behind small ones; half of the channels of every
-group are dropped at random (seed {seed}); the silenced model is compared with the cut one in eval mode.
+INTRODUCTION = """\
+Every model is built with random weights, which are re-drawn so that nothing hides behind small ones; half
+of the channels of every group are dropped at random (seed {seed}); the silenced model is compared with the
+cut one in eval mode.
 
-- *difference*: largest difference of any output, relative to that output's largest value; float64, or float32 where marked.
-- *removed*: share of the multiply-adds gone at keep=0.5; *prunable*: share that would go if each group kept one channel.
-- *cost*: predicted multiply-adds equal torch's counter exactly, before and after the cut (counted on CPU tensors where marked *c*).
-  A cost is for as many objects as the model finds on the example. Where marked *o* the cut model finds another number of them than the
-  whole one, as the silenced model does: the prediction is then that of the silenced model's own inspection, and *removed* is for
-  as many objects as the whole model finds.
-- *inspect s*, *export s*, *TP graph s*: seconds of `trainonce.inspect`, `torch.export` and Torch-Pruning's graph, one right after the
-  other in one process, so that other load slows down all three; empty where it failed or was not done in time.
+- *difference*: largest difference of any output, relative to that output's largest value; float64, or
+  float32 where marked.
+- *removed*: share of the multiply-adds gone at keep=0.5; *prunable*: share that would go if each group kept
+  one channel.
+- *cost*: predicted multiply-adds equal torch's counter exactly, before and after the cut (counted on CPU
+  tensors where marked *c*). A cost is for as many objects as the model finds on the example. Where marked
+  *o* the cut model finds another number of them than the whole one, as the silenced model does: the
+  prediction is then that of the silenced model's own inspection, and *removed* is for as many objects as
+  the whole model finds.
+- *inspect s*, *export s*, *TP graph s*: seconds of `trainonce.inspect`, `torch.export` and Torch-Pruning's
+  graph, one right after the other in one process, so that other load slows down all three; empty where it
+  failed or was not done in time.
 - *train*: one training step of the cut model; *disk*: saved, loaded onto a freshly built model, bit-equal.
 - *cut*: exact and at least 15 % of the multiply-adds removed.
-- Torch-Pruning is used as its README says, magnitude importance, ratio 0.5, on the same weights. *usable*: it runs, keeps the output's
-  shape, trains, and at least 2 % of the parameters are gone; *exact*: it also equals the model with the same channels zeroed, within 1e-3.
-  Its classifier is left out of the cut; where the output's shape would change otherwise, every layer as wide as an output is (marked *w*).
-- only_train_once can't be imported on current torch; its figures (usable / exact) were measured apart, on torch 2.4.1.
+- Torch-Pruning is used as its README says, magnitude importance, ratio 0.5, on the same weights. *usable*:
+  it runs, keeps the output's shape, trains, and at least 2 % of the parameters are gone; *exact*: it also
+  equals the model with the same channels zeroed, within 1e-3. Its classifier is left out of the cut; where
+  the output's shape would change otherwise, every layer as wide as an output is (marked *w*).
+- only_train_once can't be imported on current torch; its figures (usable / exact) were measured apart, on
+  torch 2.4.1.
 """
 
 
 def write_page(path: Path, measured: Sequence[Measured]) -> None:
     """Write the whole page; an older one is replaced at once."""
     models = [m for m in measured if m.subject.suite != "scale"]
-    lines = [
-        "# Coverage: which models can be cut, exactly, and how far",
-        "",
-        *_heading(),
-        "",
-        _INTRODUCTION.format(seed=SEED),
+    blocks: list[str | list[str]] = [
+        heading(*_PACKAGES, seeds=f"seed {SEED} throughout"),
+        INTRODUCTION.format(seed=SEED),
+        "## Bars",
+        table(
+            ("what", "bar", "measured", "met"), [(*words, yes(met)) for *words, met in list_bars(measured)]
+        ),
+        "## Suites",
+        _summary(models),
     ]
-    lines += ["## Bars", "", *_header("what", "bar", "measured", "met")]
-    lines += [
-        f"| {bar.what} | {bar.wanted} | {bar.found} | {'yes' if bar.is_met else 'NO'} |"
-        for bar in list_bars(measured)
-    ]
-    lines += ["", "## Suites", "", *_summary(models)]
     for suite in dict.fromkeys(m.subject.suite for m in models):
-        lines += ["", f"## {suite}", "", *_rows([m for m in models if m.subject.suite == suite])]
-    scale = [m for m in measured if m.subject.suite == "scale"]
-    if scale:
-        lines += [
-            "",
-            "## Growth: a Llama-shaped decoder of width 4096 on the `meta` device",
-            "",
-            *_scale_rows(scale),
-        ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".new")
-    unfinished.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    unfinished.replace(path)
-
-
-def _heading() -> list[str]:
-    versions = ", ".join(f"{name} {_version(name)}" for name in _PACKAGES)
-    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-    return [
-        "    python -m benchmarks coverage",
-        "",
-        f"{today}; {versions}; Python {platform.python_version()}; {platform.machine()}, {os.cpu_count()} "
-        f"cores; seed {SEED} throughout.",
-    ]
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "missing"
+        rows = [_cells(m) for m in models if m.subject.suite == suite]
+        blocks += [f"## {suite}", table(_HEADER, rows)]
+    if scale := [m for m in measured if m.subject.suite == "scale"]:
+        blocks.append("## Growth: a Llama-shaped decoder of width 4096 on the `meta` device")
+        header = ("layers", "groups", "parameters", "inspect s", "largest memory GB", "remarks")
+        blocks.append(table(header, map(_scale_cells, scale)))
+    write_sheet(path, "Coverage: which models can be cut, exactly, and how far", *blocks)
 
 
 def _summary(models: list[Measured]) -> list[str]:
-    lines = _header(
-        "suite",
-        "models",
-        "nothing wrong",
-        "exact",
-        "cut",
-        "cost exact",
-        "train",
-        "disk",
-        "Torch-Pruning usable / exact",
-        "only_train_once",
-    )
+    rows = []
     for suite in dict.fromkeys(m.subject.suite for m in models):
         of_suite = [m for m in models if m.subject.suite == suite]
-        counts = [
-            sum(check(m) for m in of_suite)
-            for check in (lambda m: not is_wrong(m), is_exact, is_cut, cost_is_exact, trains, survives_disk)
-        ]
+        counts = [sum(check(m) for m in of_suite) for check in _CHECKS.values()]
         usable, exact = (
             sum(bool(m.parts.get("peer", {}).get(fact)) for m in of_suite) for fact in ("usable", "exact")
         )
-        cells = [suite, len(of_suite), *counts, f"{usable} / {exact}", _ELSEWHERE[suite]]
-        lines.append(f"| {' | '.join(str(cell) for cell in cells)} |")
-    return lines
+        rows.append((suite, len(of_suite), *counts, f"{usable} / {exact}", _ELSEWHERE[suite]))
+    return table(("suite", "models", *_CHECKS, "Torch-Pruning usable / exact", "only_train_once"), rows)
 
 
-def _rows(models: list[Measured]) -> list[str]:
-    lines = _header(
-        "model",
-        "cut",
-        "difference",
-        "removed",
-        "prunable",
-        "cost",
-        "train",
-        "disk",
-        "inspect s",
-        "export s",
-        *_PEER_COLUMNS,
-        "remarks",
+def _cells(measured: Measured) -> tuple[str, ...]:
+    ours, peer, turns = (measured.parts.get(part, {}) for part in ("ours", "peer", "turns"))
+    return (
+        measured.subject.source.partition(":")[2],
+        yes(is_cut(measured), "no"),
+        _difference(ours),
+        _percent(ours.get("removed_share")),
+        _percent(ours.get("prunable_share")),
+        yes(cost_is_exact(measured), "no") + _marks(ours),
+        yes(trains(measured), "no"),
+        yes(survives_disk(measured), "no"),
+        _seconds(turns.get("inspect_seconds")),
+        _seconds(turns.get("export_seconds")),
+        yes(bool(peer.get("usable")), "no"),
+        yes(bool(peer.get("exact")), "no") + (" *w*" if peer.get("left_out") else ""),
+        _percent(peer.get("removed_share")),
+        _seconds(turns.get("graph_seconds")),
+        _remarks(measured),
     )
-    for measured in models:
-        ours, peer, turns = (measured.parts.get(part, {}) for part in ("ours", "peer", "turns"))
-        cells = [
-            measured.subject.source.partition(":")[2],
-            _yes(is_cut(measured)),
-            _difference(ours),
-            _percent(ours.get("removed_share")),
-            _percent(ours.get("prunable_share")),
-            _yes(cost_is_exact(measured)) + _marks(ours),
-            _yes(trains(measured)),
-            _yes(survives_disk(measured)),
-            _seconds(turns.get("inspect_seconds")),
-            _seconds(turns.get("export_seconds")),
-            _yes(bool(peer.get("usable"))),
-            _yes(bool(peer.get("exact"))) + (" *w*" if peer.get("left_out") else ""),
-            _percent(peer.get("removed_share")),
-            _seconds(turns.get("graph_seconds")),
-            _remarks(measured),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
 
 
-def _scale_rows(scale: list[Measured]) -> list[str]:
-    lines = _header("layers", "groups", "parameters", "inspect s", "largest memory GB", "remarks")
-    for measured in scale:
-        facts = measured.parts.get("scale", {})
-        memory = f"{facts['peak_gb']:.2f}" if "peak_gb" in facts else "-"
-        cells = [
-            measured.subject.source.partition(":")[2],
-            facts.get("num_groups", "-"),
-            facts.get("parameters", "-"),
-        ]
-        cells += [_seconds(facts.get("inspect_seconds")), memory, _clean(facts.get("failure") or "")]
-        lines.append(f"| {' | '.join(str(cell) for cell in cells)} |")
-    return lines
-
-
-def _header(*names: str) -> list[str]:
-    return [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
+def _scale_cells(measured: Measured) -> tuple[object, ...]:
+    facts = measured.parts.get("scale", {})
+    memory = f"{facts['peak_gb']:.2f}" if "peak_gb" in facts else "-"
+    sizes = (facts.get("num_groups", "-"), facts.get("parameters", "-"))
+    found = (_seconds(facts.get("inspect_seconds")), memory, _clean(facts.get("failure") or ""))
+    return measured.subject.source.partition(":")[2], *sizes, *found
 
 
 def _difference(ours: Facts) -> str:
@@ -216,10 +161,6 @@ def _remarks(measured: Measured) -> str:
 
 def _clean(text: str) -> str:
     return " ".join(text.replace("|", "/").split())[:_LONGEST_REMARK]
-
-
-def _yes(claim: bool) -> str:
-    return "yes" if claim else "no"
 
 
 def _percent(share: float | None) -> str:

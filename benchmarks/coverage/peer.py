@@ -16,10 +16,11 @@ import torch
 import torch_pruning
 from torch import Tensor, nn
 
-from benchmarks.coverage.calls import largest_difference, run_quietly
+from benchmarks.coverage.calls import as_inputs, largest_difference, run_quietly, tiny_model
 from benchmarks.coverage.counting import count_macs
 from benchmarks.coverage.subject import load_subject
 from benchmarks.coverage.training import take_training_step
+from benchmarks.harness.flops import count_parameters
 from trainonce.structure.channels import Example
 
 RATIO = 0.5
@@ -33,8 +34,7 @@ class UnknownLayer(Exception):
 
 def warm_up() -> None:
     """Pay for imports and caches that the first graph of a process pays for all."""
-    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-    torch_pruning.DependencyGraph().build_dependency(model, torch.zeros(1, 4))
+    torch_pruning.DependencyGraph().build_dependency(tiny_model(), torch.zeros(1, 4))
 
 
 def measure_peer(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -42,11 +42,11 @@ def measure_peer(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     subject = load_subject(source)
     outputs = run_quietly(subject.model, subject.example)
     macs, _ = count_macs(subject.model, subject.example)
-    whole = Whole(outputs, macs, _num_parameters(subject.model))
+    whole = Whole(outputs, macs, count_parameters(subject.model))
     started = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch_pruning.DependencyGraph().build_dependency(subject.model, _inputs(subject.example))
+        torch_pruning.DependencyGraph().build_dependency(subject.model, as_inputs(subject.example))
         yield "graph", {"graph_seconds": time.perf_counter() - started}
         try:
             yield "cut", _measure_cut(source, whole, _last_layers)
@@ -80,12 +80,12 @@ def _measure_cut(
 ) -> dict[str, Any]:
     subject = load_subject(source)
     model, example = subject.model, subject.example
-    dropped = _prune(model, _inputs(example), choose_ignored(model, whole.outputs))
+    dropped = _prune(model, as_inputs(example), choose_ignored(model, whole.outputs))
     after = run_quietly(model, example)
     if [tensor.shape for tensor in after] != [tensor.shape for tensor in whole.outputs]:
         raise OtherShape("the output has another shape")
     macs, _ = count_macs(model, example)
-    removed_parameters = 1 - _num_parameters(model) / whole.num_parameters
+    removed_parameters = 1 - count_parameters(model) / whole.num_parameters
     problem = (
         "nearly nothing is cut"
         if removed_parameters < LEAST_PARAMETERS
@@ -110,14 +110,6 @@ def _difference_from_masked(source: str, dropped: Dropped, after: list[Tensor]) 
     except UnknownLayer:
         return None
     return largest_difference(run_quietly(masked.model, masked.example), after)
-
-
-def _inputs(example: Example) -> Example:
-    return (example,) if isinstance(example, Tensor) else example
-
-
-def _num_parameters(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 Dropped = dict[tuple[str, int], set[int]]

@@ -7,35 +7,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from pathlib import Path
 
 from benchmarks.coverage.children import TIME_LIMIT, Facts, Limits, measure_parts
 from benchmarks.coverage.suites import CACHE, Subject
+from benchmarks.sheets.sheet import ROOT, replace_file
 
-_HERE = Path(__file__).parent
-_LIBRARY = _HERE.parents[1] / "trainonce"
 _MEASURED_BY = {
     "ours": ("calls", "counting", "ours", "subject", "training"),
     "turns": ("subject", "turns"),
     "peer": ("calls", "counting", "peer", "subject", "training"),
     "scale": ("scale",),
 }
-_MEASURED_MODULES = {
-    "channels.py",
-    "plan.py",
-    "execution.py",
-    "cost.py",
-    "surgery.py",
-    "proof.py",
-    "inspection.py",
-}
-_MEASURED_PACKAGES = {"tracing", "artifact", "zoo"}
+_MEASURED_ROOMS = ("execution", "structure", "tracing", "surgery", "storage", "zoo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +72,7 @@ def _measure(
     for part, facts in measure_parts(subject.source, missing, limits).items():
         valid[part] = {"of_code": wanted[part], "limit_seconds": limits.seconds, **facts}
     if missing:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(f".{os.getpid()}.new")
-        unfinished.write_text(json.dumps(known | valid, indent=1))
-        unfinished.replace(path)
+        replace_file(path, json.dumps(known | valid, indent=1))
     return Measured(subject, valid), not missing
 
 
@@ -101,9 +86,9 @@ def _may_be_used(facts: Facts, code: str, limits: Limits, accept_old: bool) -> b
 
 def _fingerprint(part: str) -> str:
     """A hash of the code that a part measures and is measured by; the peer does not depend on ours."""
-    files = [_HERE / f"{name}.py" for name in _MEASURED_BY[part]]
-    rooms = {"zoo"} if part == "peer" else _MEASURED_MODULES | _MEASURED_PACKAGES
-    files += [path for path in sorted(_LIBRARY.rglob("*.py")) if path.relative_to(_LIBRARY).parts[0] in rooms]
+    files = [ROOT / "benchmarks" / "coverage" / f"{name}.py" for name in _MEASURED_BY[part]]
+    for room in ("zoo",) if part == "peer" else _MEASURED_ROOMS:
+        files += sorted((ROOT / "trainonce" / room).rglob("*.py"))
     digest = hashlib.sha256()
     for path in files:
         digest.update(path.name.encode() + path.read_bytes())

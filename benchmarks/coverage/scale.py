@@ -15,17 +15,15 @@ import transformers
 from torch import Tensor, nn
 
 import trainonce
+from benchmarks.coverage.calls import warm_up
+
+__all__ = ["build_llama", "measure_scale", "warm_up"]
 
 _TOKENS = 128
 
 
-def warm_up() -> None:
-    """Pay for imports and caches that the first inspection of a process pays for all."""
-    trainonce.inspect(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), torch.zeros(1, 4))
-
-
 def build_llama(num_layers: int) -> tuple[nn.Module, dict[str, Tensor]]:
-    """A decoder shaped as Llama's with 8 billion parameters is, of so many layers and without weights, and an example for it."""
+    """A decoder shaped like Llama 8B, of so many layers and without weights, and an example for it."""
     config = transformers.LlamaConfig(
         hidden_size=4096,
         intermediate_size=14336,

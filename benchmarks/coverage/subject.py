@@ -30,7 +30,7 @@ def load_subject(source: str) -> Source:
 
 @torch.no_grad()
 def redraw_weights(model: nn.Module) -> None:
-    """Draw matrices with deviation 1 / sqrt(fan_in), shift vectors by up to 0.3, spread the variances of batch norms."""
+    """Draw matrices with deviation 1 / sqrt(fan_in), shift vectors by up to 0.3, spread variances."""
     generator = torch.Generator().manual_seed(SEED)
     for parameter in model.parameters():
         if not parameter.is_floating_point():

@@ -9,41 +9,24 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import timm
 import torch
 from torchvision import models
 
-CACHE = Path(__file__).parents[1] / ".cache" / "coverage"
+from benchmarks.harness.flops import count_parameters
+from benchmarks.sheets import sheet
+
+CACHE = sheet.CACHE / "coverage"
 LARGEST_TIMM_MODEL = 60_000_000
 TRANSFORMERS = (
-    "BertModel",
-    "GPT2LMHeadModel",
-    "LlamaForCausalLM",
-    "MistralForCausalLM",
-    "Qwen2ForCausalLM",
-    "ViTForImageClassification",
-    "SwinForImageClassification",
-    "T5ForConditionalGeneration",
-    "WhisperForConditionalGeneration",
-    "CLIPModel",
-    "DistilBertModel",
-    "OPTForCausalLM",
+    *("BertModel", "GPT2LMHeadModel", "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM"),
+    *("ViTForImageClassification", "SwinForImageClassification", "T5ForConditionalGeneration"),
+    *("WhisperForConditionalGeneration", "CLIPModel", "DistilBertModel", "OPTForCausalLM"),
 )
 _PLAIN_CNNS = (
-    "alexnet",
-    "densenet",
-    "googlenet",
-    "inception",
-    "resnet",
-    "squeezenet",
-    "vgg",
-    "wide_resnet",
-    "r3d",
-    "mc3",
-    "r2plus1d",
-    "fcn",
+    *("alexnet", "densenet", "googlenet", "inception", "resnet", "squeezenet", "vgg", "wide_resnet"),
+    *("r3d", "mc3", "r2plus1d", "fcn"),
 )
 
 
@@ -54,7 +37,7 @@ class Subject:
     suite: str
     source: str
     kind: str
-    """`classification`, `segmentation`, `video`, `detection`, `optical_flow`, a timm family, or `transformers`."""
+    """Torchvision's `classification`, `segmentation` and so on, a timm family, or `transformers`."""
 
     is_plain_cnn: bool = False
 
@@ -120,7 +103,5 @@ def _sizes(names: list[str]) -> dict[str, int]:
             f"\rcounting parameters of timm's models, once: {name:<60}", end="", file=sys.stderr, flush=True
         )
         with torch.device("meta"):
-            sizes[name] = sum(
-                parameter.numel() for parameter in timm.create_model(name, pretrained=False).parameters()
-            )
+            sizes[name] = count_parameters(timm.create_model(name, pretrained=False))
     return sizes

@@ -15,20 +15,18 @@ from typing import Any
 
 import torch
 import torch_pruning
-from torch import Tensor, nn
+from torch import nn
 
 import trainonce
+from benchmarks.coverage.calls import as_inputs, reason_of, tiny_model
 from benchmarks.coverage.subject import load_subject
 from trainonce.structure.channels import Example
-
-_LONGEST_REASON = 200
 
 
 def warm_up() -> None:
     """Pay for imports and caches that the first use of a process pays for all."""
-    model, example = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), torch.zeros(1, 4)
     for measure in _TURNS.values():
-        measure(model, example)
+        measure(tiny_model(), torch.zeros(1, 4))
 
 
 def measure_turns(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -41,14 +39,7 @@ def measure_turns(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 warnings.simplefilter("ignore")
                 measure(subject.model, subject.example)
         except Exception as error:
-            yield (
-                name,
-                {
-                    f"{name}_problem": f"{type(error).__name__}: {' '.join(str(error).split())}"[
-                        :_LONGEST_REASON
-                    ]
-                },
-            )
+            yield name, {f"{name}_problem": reason_of(error)}
         else:
             yield name, {f"{name}_seconds": time.perf_counter() - started}
 
@@ -61,13 +52,11 @@ def _export(model: nn.Module, example: Example) -> None:
     if isinstance(example, dict):
         torch.export.export(model, (), example, strict=False)
     else:
-        torch.export.export(model, example if isinstance(example, tuple) else (example,), strict=False)
+        torch.export.export(model, as_inputs(example), strict=False)
 
 
 def _build_graph(model: nn.Module, example: Example) -> None:
-    torch_pruning.DependencyGraph().build_dependency(
-        model, (example,) if isinstance(example, Tensor) else example
-    )
+    torch_pruning.DependencyGraph().build_dependency(model, as_inputs(example))
 
 
 _TURNS: dict[str, Callable[[nn.Module, Example], None]] = {

@@ -77,7 +77,7 @@ def share_of_peer(measured: Measured) -> float | None:
 
 
 def median_seconds(measured: list[Measured]) -> tuple[float, float, int] | None:
-    """Median seconds of our inspection, and of the peer's graph plus export, over the models on which all three succeed."""
+    """Median seconds of our inspection, and of the peer's graph plus export, where all three succeed."""
     turns = [m.parts.get("turns", {}) for m in measured]
     both = [
         (facts["inspect_seconds"], facts["graph_seconds"] + facts["export_seconds"])

@@ -1,7 +1,16 @@
 """A run's mark changes with what the code does, and with nothing else."""
 
-from benchmarks.accuracy.carrying import carried
-from benchmarks.accuracy.fingerprint import fingerprint, meanings
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.sheets.sheet import ROOT
+from benchmarks.training.carrying import carried, marks_of
+from benchmarks.training.catalogue import CONTENDERS, VARIANTS
+from benchmarks.training.configuration import Configuration
+from benchmarks.training.fingerprint import fingerprint, meanings
 
 SOURCE = '''"""Words."""
 import torch
@@ -22,15 +31,11 @@ def marks(*sources: str) -> list[str]:
 
 def test_words_imports_and_places_do_not_count():
     head, constant, function = SOURCE.split("\n\n", 2)
-    assert marks(SOURCE) == marks(SOURCE.replace("Words", "Other words"))
-    assert marks(SOURCE) == marks(
-        SOURCE.replace("from trainonce import proof", "from trainonce.surgery.slicing import proof")
-    )
-    assert marks(SOURCE) == marks(f"{head}\n{constant}", f"{head}\n{function}")
     renamed = SOURCE.replace("import proof", "import proving").replace("proof.modes", "proving.modes")
-    assert marks(SOURCE) == marks(renamed)
     direct = SOURCE.replace("import proof", "import proof, modes_kept").replace("proof.modes", "modes")
-    assert marks(SOURCE) == marks(direct)
+    assert marks(SOURCE) == marks(SOURCE.replace("Words", "Other words"))
+    assert marks(SOURCE) == marks(f"{head}\n{constant}", f"{head}\n{function}")
+    assert marks(SOURCE) == marks(renamed) == marks(direct)
 
 
 def test_what_is_computed_counts():
@@ -43,6 +48,24 @@ def test_what_is_computed_counts():
         assert marks(SOURCE) != marks(SOURCE.replace(before, after))
 
 
+def test_other_settings_are_other_runs():
+    found = [fingerprint(name) for name in VARIANTS]
+    assert len(set(found)) == len(found)
+
+
+def test_a_run_that_needs_another_is_of_the_code_of_both(monkeypatch: pytest.MonkeyPatch):
+    before = fingerprint("scratch"), fingerprint("dense")
+    monkeypatch.setitem(CONTENDERS, "ours", replace(CONTENDERS["ours"], settings="other"))
+    assert fingerprint("scratch") != before[0]
+    assert fingerprint("dense") == before[1]
+
+
+def test_the_names_of_recorded_runs_stay():
+    sizes = {"epochs": 8, "num_images": 10000, "data": "/anywhere/cifar10-images.tar.gz"}
+    one = Configuration(contender="adamw", keep_flops=0.3, seed=0, **sizes)
+    assert one.name == "adamw-resnet20-keep0.3-epochs8-seed0-e8fb250d"
+
+
 def test_a_record_is_carried_over_only_from_the_code_that_was_compared():
     record = {"configuration": {"contender": "ours"}, "of_code": "old", "accuracy": 71.0}
     moved = carried(record, {"ours": "old"}, {"ours"})
@@ -50,3 +73,25 @@ def test_a_record_is_carried_over_only_from_the_code_that_was_compared():
     assert carried({**record, "made_by_code": "older"}, {"ours": "old"}, {"ours"})["made_by_code"] == "older"
     assert carried(record, {"ours": "another"}, {"ours"}) == record
     assert carried(record, {"ours": "old"}, set()) == record
+
+
+def test_marks_are_found_in_checkouts_of_either_layout(tmp_path: Path):
+    assert marks_of(ROOT)["gamma_4"] == fingerprint("gamma_4")
+    old = tmp_path / "benchmarks"
+    for name, content in (
+        ("__init__.py", ""),
+        ("accuracy/__init__.py", ""),
+        ("accuracy/contenders.py", "CONTENDERS = {'ours': 1}"),
+        ("accuracy/fingerprint.py", "def fingerprint(name): return f'mark of {name}'"),
+        ("studies/__init__.py", ""),
+        (
+            "studies/variants.py",
+            "from benchmarks.accuracy.contenders import CONTENDERS\nCONTENDERS['new'] = 2",
+        ),
+    ):
+        (old / name).parent.mkdir(exist_ok=True, parents=True)
+        (old / name).write_text(content)
+    assert marks_of(tmp_path) == {"ours": "mark of ours", "new": "mark of new"}
+    shutil.rmtree(old / "accuracy")
+    with pytest.raises(Exception, match="non-zero exit status"):
+        marks_of(tmp_path)

@@ -48,7 +48,7 @@ def test_inspect_json_is_the_partition(capsys: pytest.CaptureFixture[str]):
 
 
 def test_keep_leaves_a_module_whole(capsys: pytest.CaptureFixture[str]):
-    assert main(["inspect", "cli_models:build", "--input", "1x4", "--keep", "0", "--json"]) == 0
+    assert main(["inspect", "cli_models:build", "--input", "1x4", "--protect", "0", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert all(group["kept_because"] for group in data["groups"])
 
@@ -100,7 +100,7 @@ def test_a_wrong_flag_is_refused_with_the_nearest_one(
 
 
 def test_a_library_that_is_misspelt_is_named(capsys: pytest.CaptureFixture[str]):
-    assert main(["train", "--model", "tim:convnext_atto", "--data", "digits"]) == 2
+    assert main(["train", "--model", "tim:convnext_atto", "--data", "digits", "--keep-flops", "0.5"]) == 2
     assert "Did you mean timm:convnext_atto?" in capsys.readouterr().err
 
 
@@ -109,7 +109,7 @@ def test_version_and_help_end_well(capsys: pytest.CaptureFixture[str]):
     assert trainonce.__version__ in capsys.readouterr().out
     assert main(["inspect", "--help"]) == 0
     text = capsys.readouterr().out
-    for word in ("torchvision:", "timm:", "transformers:", "--input", "--keep", "--json"):
+    for word in ("torchvision:", "timm:", "transformers:", "--input", "--protect", "--json"):
         assert word in text
 
 

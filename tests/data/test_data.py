@@ -22,7 +22,7 @@ from trainonce.data.catalogue import (
     describe_data,
     open_data,
 )
-from trainonce.data.pictures import Normalisation
+from trainonce.data.pictures import Normalization
 from trainonce.data.sample_rng import mix, uniform
 from trainonce.errors import DataError
 
@@ -95,14 +95,14 @@ def test_augmentation_is_the_same_in_any_company(policy: str):
 def test_normalised_images_have_mean_zero_and_deviation_one():
     images = torch.randint(0, 256, (50, 3, 9, 9), dtype=torch.uint8)
     images[:, 1] //= 3
-    normalised = Normalisation.of(images)(images)
+    normalised = Normalization.of(images)(images)
     assert torch.allclose(normalised.mean(dim=(0, 2, 3)), torch.zeros(3), atol=1e-5)
     assert torch.allclose(normalised.std(dim=(0, 2, 3)), torch.ones(3), atol=1e-3)
 
 
 def test_black_images_stay_finite():
     images = torch.zeros(2, 3, 4, 4, dtype=torch.uint8)
-    assert torch.isfinite(Normalisation.of(images)(images)).all()
+    assert torch.isfinite(Normalization.of(images)(images)).all()
 
 
 def test_digits_need_no_download_and_do_not_overlap():
@@ -232,7 +232,7 @@ def test_too_many_broken_images_stop_the_run(tmp_path: Path, size: int):
     write_classes(tmp_path / "val", num_images=2, size=80)
     for image in range(3):
         (tmp_path / "train" / "cat" / f"{image}.png").write_bytes(b"")
-    with pytest.raises(DataError, match="3 images can't be read, more than the 2"):
+    with pytest.raises(DataError, match="3 images can't be read, and the limit is 2"):
         one_batch(
             open_data(f"folder:{tmp_path}", DataOptions(image_size=size, max_bad_images=2)).train,
             torch.arange(9),
@@ -267,9 +267,9 @@ def test_a_class_that_only_validation_knows_is_named(tmp_path: Path):
 
 def test_a_folder_without_validation_or_classes_is_refused(tmp_path: Path):
     write_classes(tmp_path / "train", num_images=2)
-    with pytest.raises(DataError, match="nothing to validate on"):
+    with pytest.raises(DataError, match="no validation data"):
         open_data(f"folder:{tmp_path}")
-    with pytest.raises(DataError, match="two are needed"):
+    with pytest.raises(DataError, match="at least 2 are needed"):
         open_data(f"folder:{tmp_path / 'train' / 'cat'}")
 
 

@@ -84,7 +84,7 @@ CHANGES: list[tuple[Callable[[Path], None], str]] = [
     (remove, r"1 image was removed, such as dog/dog3\.png"),
     (rename_class, "class 'dog' is now 'hund'"),
     (add_class, "class 'eel' is new"),
-    (remove_class, "class 'bee' is gone"),
+    (remove_class, "class 'bee' is missing"),
     (replace_contents, r"1 image was changed, such as ant/ant5\.png"),
     (swap_contents, "2 images were changed"),
     (relabel, r"1 image was added, such as bee/ant2\.png; 1 image was removed, such as ant/ant2\.png"),
@@ -111,7 +111,7 @@ def test_a_run_does_not_go_on_with_other_images(place: Path, change: Callable[[P
     with pytest.raises(DataChangedError, match=words) as error:
         resume(opened(place / "photos"), place / "run")
     assert str(error.value).isprintable()
-    assert str(error.value).endswith("Go back to the run's data, or start a new run.")
+    assert str(error.value).endswith("Restore the run's data, or start a new run.")
     assert (place / "run" / "data.json").read_bytes() == kept
 
 
@@ -129,14 +129,14 @@ def test_what_is_no_image_may_come_and_go(place: Path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"augment": "none"}, "augment is none, and was standard"),
+        ({"augment": "none"}, "augment is none, standard before"),
         ({"seed": 5}, r"images were moved from training to validation"),
     ],
 )
 def test_a_run_does_not_go_on_with_other_settings_of_the_data(place: Path, options: dict, words: str):
     with pytest.raises(DataChangedError, match=words):
         resume(opened(place / "photos", **options), place / "run")
-    with pytest.raises(DataChangedError, match="image_size is 10, and was 8"):
+    with pytest.raises(DataChangedError, match="image_size is 10, 8 before"):
         resume(open_data(f"folder:{place / 'photos'}", DataOptions(image_size=10)), place / "run")
 
 
@@ -222,7 +222,7 @@ TENSORS = [
     (changed(TRAIN, number=1), "the values of the targets of the training data changed"),
     ((TRAIN[0][:60], TRAIN[1][:60]), r"the inputs of the training data are float32 of shape \(60, 3, 8, 8\)"),
     ((TRAIN[0].double(), TRAIN[1]), "are float64 of shape"),
-    (Own(64), "was given as tensors, and is given as a data set"),
+    (Own(64), "was tensors and is a data set now"),
 ]
 
 
@@ -243,22 +243,22 @@ def test_every_kind_of_data_is_itself_and_its_changes_are_named(tmp_path: Path):
     tensors, photos = TensorDataset(*TRAIN), write_photos(tmp_path / "photos", num_images=3)
     halves = ConcatDataset([Subset(tensors, range(32)), Subset(tensors, range(32, 64))])
     cases = [
-        (Own(64), Own(65), "has 65 samples, and had 64"),
-        (Subset(Own(64), [1, 2, 3]), Subset(Own(64), [1, 2, 4]), "other samples are chosen"),
+        (Own(64), Own(65), "has 65 samples, 64 before"),
+        (Subset(Own(64), [1, 2, 3]), Subset(Own(64), [1, 2, 4]), "has other indices"),
         (
             Subset(tensors, [1, 2]),
             Subset(TensorDataset(*changed(TRAIN)), [1, 2]),
-            "the values of the inputs of what the training data is",
+            "the values of the inputs of the source of the training data",
         ),
         (
             halves,
             ConcatDataset(halves.datasets[::-1]),
-            "other samples are chosen for part 0 of the training data",
+            "has other indices for part 0 of the training data",
         ),
         (
             DataLoader(Own(64), sampler=SubsetRandomSampler(range(30))),
             DataLoader(Own(64), sampler=SubsetRandomSampler(range(1, 31))),
-            "other samples are chosen",
+            "has other indices",
         ),
         (
             ImageFolder(photos),

@@ -32,8 +32,8 @@ def test_a_folder_without_its_prefix_is_suggested_with_it(
     monkeypatch.setenv("HOME", str(tmp_path))
     source = written.format(tmp_path / "photos")
     message = refusal(source)
-    assert message.endswith(f"write folder:{source}")
-    open_data(message.rpartition(" ")[2])
+    assert message.endswith(f"Did you mean folder:{source}?")
+    open_data(message.rpartition(" ")[2].removesuffix("?"))
 
 
 def test_the_command_suggests_the_prefix(

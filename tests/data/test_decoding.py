@@ -209,7 +209,7 @@ def test_what_strangers_leave_in_a_folder_is_named_and_skipped(
     assert all(line.isprintable() for line in lines)
     for name in strange:
         assert any(name.replace("\n", "\\n") in line for line in lines)
-    with pytest.raises(DataError, match="images can't be read, more than the 2"):
+    with pytest.raises(DataError, match="images can't be read, and the limit is 2"):
         read_all(tmp_path, size, max_bad_images=2)
 
 

@@ -37,7 +37,7 @@ def test_images_are_used_at_their_own_size_and_photos_at_224(tmp_path: Path, sid
     line = data.summary[-1]
     assert str(size) in line
     assert str(side) in line
-    assert "enlarged" not in line
+    assert "upscaled" not in line
 
 
 def test_a_size_that_is_asked_for_is_obeyed_and_said(tmp_path: Path):
@@ -45,11 +45,11 @@ def test_a_size_that_is_asked_for_is_obeyed_and_said(tmp_path: Path):
     data = open_data(f"folder:{folder}", DataOptions(image_size=224))
     assert data.image_size == 224
     assert "about 64 pixels" in data.summary[-1]
-    assert "enlarged to 224" in data.summary[-1]
-    assert "scaled down to 16" in open_data(f"folder:{folder}", DataOptions(image_size=16)).summary[-1]
+    assert "upscaled to 224" in data.summary[-1]
+    assert "downscaled to 16" in open_data(f"folder:{folder}", DataOptions(image_size=16)).summary[-1]
     line = open_data("digits", DataOptions(image_size=16)).summary[-1]
     assert "8 pixels" in line
-    assert "enlarged to 16" in line
+    assert "upscaled to 16" in line
 
 
 @pytest.mark.parametrize("name", ["digits", "folder", "parts"])
@@ -62,13 +62,13 @@ def test_a_data_set_says_what_is_in_it(tmp_path: Path, name: str):
     data = open_data("digits" if name == "digits" else f"folder:{tmp_path}")
     text = "\n".join(data.summary)
     for word in (
-        f"{len(data.train):,} images to train on",
-        f"{len(data.validation):,} to validate on",
+        f"{len(data.train):,} training",
+        f"{len(data.validation):,} validation images",
         f"{data.num_classes} classes",
     ):
         assert word in text
     assert {
-        "digits": "as digits divides them",
+        "digits": "the standard split of digits",
         "folder": "split by file name and seed 0",
         "parts": "test/ to validate on",
     }[name] in text
@@ -134,5 +134,5 @@ def test_imagenet_stays_at_224_and_says_so(tmp_path: Path):
         write_photos(tmp_path / part, num_images=2, size=64)
     data = open_data("imagenet", DataOptions(data_dir=tmp_path))
     assert data.image_size == 224
-    assert "enlarged to 224" in data.summary[-1]
+    assert "upscaled to 224" in data.summary[-1]
     assert describe(data)["settings"]["image_size"] == 224

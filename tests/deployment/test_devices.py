@@ -14,7 +14,7 @@ from support.finished import make_run
 from trainonce.cli import deploying, evaluating, main
 from trainonce.deployment import benching, exporting
 from trainonce.deployment.benching import bench
-from trainonce.training.results import measures
+from trainonce.engines import timing
 
 ELSEWHERE = torch.device("meta")
 """A device that every machine has; nothing is computed there, but it is known what would be."""
@@ -135,20 +135,18 @@ def test_onnx_runtime_is_left_out_elsewhere_with_the_reason():
         device=ELSEWHERE,
     )
     assert [row.engine for row in found.rows] == ["eager"]
-    assert found.left_out == ("onnxruntime: measured on the CPU only; pass --device cpu",)
+    assert found.left_out == ("onnxruntime: runs on the CPU only; pass --device cpu",)
 
 
 def test_the_clock_waits_for_the_device(monkeypatch: pytest.MonkeyPatch):
     waited: list[str] = []
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: waited.append(f"cuda {device.index}"))
     monkeypatch.setattr(torch.mps, "synchronize", lambda: waited.append("mps"))
-    measures._wait_for([torch.device("cuda", 1), torch.device("mps"), torch.device("cpu")])
+    timing.wait_for([torch.device("cuda", 1), torch.device("mps"), torch.device("cpu")])
     assert waited == ["cuda 1", "mps"]
-    monkeypatch.setattr(
-        measures, "_wait_for", lambda devices: waited.extend(str(device) for device in devices)
-    )
+    monkeypatch.setattr(timing, "wait_for", lambda devices: waited.extend(str(device) for device in devices))
     waited.clear()
-    measures.measure_latency({"one": Witness()}, torch.randn(1, 3, 2, 2), seconds=0.0)
+    timing.measure_latency({"one": Witness()}, torch.randn(1, 3, 2, 2), seconds=0.0)
     # Once after the warm-up, and after each of at least five calls.
     assert waited == ["cpu"] * len(waited)
     assert len(waited) >= 6
@@ -160,7 +158,7 @@ def test_a_cpu_is_measured_without_waking_a_gpu(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", refuse)
-    measures.measure_latency({"one": Witness()}, torch.randn(1, 3, 2, 2), seconds=0.0)
+    timing.measure_latency({"one": Witness()}, torch.randn(1, 3, 2, 2), seconds=0.0)
 
 
 def test_an_export_computes_where_the_model_is():

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import trainonce
 from trainonce.deployment.exporting import export_program
 from trainonce.execution.comparison import Difference, compare, relative_difference
-from trainonce.training.batches.samples import TensorSamples
+from trainonce.training.batches.sources import TensorSamples
 from trainonce.training.results.widening import compare as compare_models
 
 NAN, INFINITY = float("nan"), float("inf")

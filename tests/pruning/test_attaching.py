@@ -205,8 +205,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"policy": policies.Taylor},
         r"policy must be an object such as [^\n]*, got the class Taylor; write Taylor\(\)",
     ),
-    "schedule": ({"schedule": 0.1}, r"schedule must be a trainonce.Schedule, got float"),
-    "strength": ({"strength": 10}, r"strength must be a trainonce.Strength, got int"),
+    "schedule": ({"schedule": 0.1}, r"schedule must be a trainonce.Schedule [^\n]*, got float"),
+    "strength": ({"strength": 10}, r"strength must be a trainonce.Strength [^\n]*, got int"),
     "pull": ({"pull": "half-space"}, r"pull must be an object such as [^\n]*, got str"),
     "pull_class": (
         {"pull": trainonce.HalfSpace},
@@ -243,7 +243,7 @@ def test_a_budget_that_a_frozen_backbone_forbids_names_what_is_frozen():
     model[:3].requires_grad_(False)
     with pytest.raises(
         BudgetError,
-        match=r"^keep_flops=0.45 has nothing to act on[^\n]* 3 of the 3 [^\n]*0\.0\.weight, [^\n]*$",
+        match=r"^keep_flops=0.45 has nothing to cut[^\n]* 3 of the 3 [^\n]*0\.0\.weight, [^\n]*$",
     ):
         quiet(model, sgd(model))
     model[1].requires_grad_(True)
@@ -258,7 +258,7 @@ def test_a_budget_that_muon_on_the_matrices_forbids_names_what_it_does_not_train
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     muon = torch.optim.Muon([parameter for parameter in model.parameters() if parameter.dim() == 2], lr=0.01)
     with pytest.raises(
-        BudgetError, match=r"^keep_flops=0.45 has nothing to act on[^\n]* 1 of the 1 [^\n]*\(1\.bias\)\.$"
+        BudgetError, match=r"^keep_flops=0.45 has nothing to cut[^\n]* 1 of the 1 [^\n]*\(1\.bias\)\.$"
     ):
         quiet(model, muon)
 
@@ -268,7 +268,7 @@ def test_a_budget_that_the_model_itself_forbids_says_why():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(
         BudgetError,
-        match=r"^keep_flops=0.5 has nothing to act on[^\n]*of the \d+ groups that are kept: \w+[^\n]*$",
+        match=r"^keep_flops=0.5 has nothing to cut[^\n]*of the \d+ groups that are kept: \w+[^\n]*$",
     ):
         trainonce.attach(model, optimizer, example=torch.randn(2, 8), keep_flops=0.5, total_steps=1000)
 

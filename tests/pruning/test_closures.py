@@ -95,7 +95,7 @@ def test_a_closure_that_teaches_nothing_is_refused_in_one_line_and_leaves_nothin
     setting = Setting()
     before = setting.portrait()
     policy = copy.deepcopy(setting.pruner.state_dict())
-    with pytest.raises(LossError, match=rf"^the closure[^\n]*{words}[^\n]*$"):
+    with pytest.raises(LossError, match=rf"^the loss[^\n]*{words}[^\n]*$"):
         setting.pruner.step(lambda: closure(setting))
     after = setting.portrait()
     assert all(torch.equal(left, right) for left, right in zip(after[0], before[0], strict=True))

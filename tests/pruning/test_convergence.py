@@ -24,10 +24,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from support.ragged import shrunk, shrunk_in_metric
 from support.scattered import gathered, units_over
 from trainonce.pruning.convergence import GradientMapping
 from trainonce.pruning.pulling.projection import AdamMetric, Projection, Proximal, Pull
-from trainonce.pruning.pulling.proximal import shrink_groups, shrink_groups_in_metric
 from trainonce.pruning.units import Rows, Units
 
 STRENGTH = 9.0
@@ -200,12 +200,12 @@ def test_the_logged_norm_is_that_of_the_definition(kind: str):
     for rate in step_sizes(20, 0.5)[0]:
         before = unknowns.groups().detach()
         if kind == "sgd":
-            after = shrink_groups(before - rate * slope(before), rate * STRENGTH)
+            after = shrunk(before - rate * slope(before), rate * STRENGTH)
         else:
             metric = unknowns.gathered(
                 {name: optimizer.metric(parameter) for name, parameter in unknowns.tensors.items()}
             )
-            after = shrink_groups_in_metric(before - rate * slope(before) / metric, metric, rate * STRENGTH)
+            after = shrunk_in_metric(before - rate * slope(before) / metric, metric, rate * STRENGTH)
         norms.append(float((before - after).norm()) / rate)
         minimise(unknowns, optimizer, [rate])
         assert watch.norm == pytest.approx(norms[-1], rel=1e-9)
@@ -225,7 +225,7 @@ def test_noisy_gradients_with_the_papers_momentum_stay_below_the_bound():
         alpha = min(1.0, 4 * lipschitz() * previous)
         optimizer.param_groups[0].update(lr=rate, momentum=1 - alpha, dampening=1 - alpha)
         before = unknowns.groups().detach()
-        total += float((before - shrink_groups(before - rate * slope(before), rate * STRENGTH)).norm()) / rate
+        total += float((before - shrunk(before - rate * slope(before), rate * STRENGTH)).norm()) / rate
         optimizer.zero_grad()
         direction = spread * torch.randn(before.shape, generator=noise, dtype=torch.double)
         (smooth(unknowns.groups()) + (direction * unknowns.groups()).sum()).backward()

@@ -53,7 +53,7 @@ every_way = pytest.mark.parametrize("freeze", list(WAYS.values()), ids=list(WAYS
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
     "half_space": {"pull": trainonce.HalfSpace(), "policy": policies.StaticSalience()},
-    "adam_metric": {"pull": projection.AdamMetric(), "policy": policies.PenaliseAll()},
+    "adam_metric": {"pull": projection.AdamMetric(), "policy": policies.PenalizeAll()},
 }
 
 
@@ -123,7 +123,7 @@ def test_frozen_once_it_is_decided_others_go_instead(freeze: Any):
     with pytest.warns(RuntimeWarning) as said:
         train(model, optimizer, pruner, steps=range(56, TOTAL_STEPS), size=8)
     words = [str(warning.message) for warning in said]
-    assert sum("units that were to go are kept" in line for line in words) == 1
+    assert sum("units are kept, and others dropped instead" in line for line in words) == 1
     assert all(warning.filename.endswith("digits.py") for warning in said), "it points at the user's loop"
     pruner.finish()
     assert pruner.alive["1.0"] == (24, 24)

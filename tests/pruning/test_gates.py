@@ -26,7 +26,7 @@ RECOMPUTED = {"flow_checkpoint"}
 
 
 class Called(nn.Module):
-    """The model and its example as one module without inputs, so that `functional_call` can replace weights."""
+    """The model and its example as one module without inputs, for `functional_call` to replace weights."""
 
     def __init__(self, model: nn.Module, example: Any) -> None:
         super().__init__()
@@ -324,7 +324,7 @@ def test_a_closure_without_a_loss_is_refused(result: Any):
     model = busy()
     pruner = searching(model)
     before = portrait(model)
-    with pytest.raises(LossError, match=r"^the closure('s)? [^\n]*$"):
+    with pytest.raises(LossError, match=r"^the loss [^\n]*$"):
         pruner.step(lambda: result)
     assert portrait(model) == before
 

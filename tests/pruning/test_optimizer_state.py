@@ -1,4 +1,4 @@
-"""An optimizer whose state a cut can't follow is refused by attach, or after its first step, in one line that names it."""
+"""An optimizer whose state can't be cut is refused by name, by attach or after its first step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def quiet(model: nn.Module, optimizer: Any, **settings: Any) -> trainonce.Pruner
 
 
 class Own(torch.optim.Optimizer):
-    """Plain gradient descent that also keeps what `keep` makes of each parameter, from the step `since` on."""
+    """Plain gradient descent that also stores what `keep` makes of each parameter, from step `since` on."""
 
     def __init__(self, params: Any, lr: float = 0.05) -> None:
         super().__init__(params, {"lr": lr})
@@ -162,7 +162,7 @@ def test_state_that_comes_late_costs_the_cut_but_not_the_run():
     pruner = quiet(model, optimizer)
     with pytest.warns(
         RuntimeWarning,
-        match=r"^the model could not shrink at step \d+: OddAndVeryLate keeps [^\n]* Training goes on\.$",
+        match=r"^the model could not be cut at step \d+: OddAndVeryLate keeps [^\n]* Training goes on\.$",
     ):
         train(model, optimizer, pruner, steps=range(60), size=8)
     with pytest.raises(PlanError, match=r"optimizer\.state\.clear\(\)"):

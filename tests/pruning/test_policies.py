@@ -25,7 +25,7 @@ from trainonce.pruning.policies import (
     GeometricMedian,
     Gradual,
     NormScale,
-    PenaliseAll,
+    PenalizeAll,
     Policy,
     RandomChoice,
     RecurrentLogits,
@@ -322,29 +322,29 @@ def test_uniform_keeps_the_largest_of_each_group():
 
 def test_only_train_once_penalises_all():
     search = search_in(net())
-    policy = started(PenaliseAll(), search)
-    assert bool(policy.penalised().all())
-    assert len(policy.penalised()) == 40
+    policy = started(PenalizeAll(), search)
+    assert bool(policy.penalized().all())
+    assert len(policy.penalized()) == 40
 
 
 @pytest.mark.parametrize("make", [FilterNorm, NormScale, GeometricMedian, Taylor, RandomChoice, Uniform])
 def test_a_criterion_penalises_nothing_before_the_decision(make: Callable[[], Policy]):
-    assert not bool(started(make(), search_in(net())).penalised().any())
+    assert not bool(started(make(), search_in(net())).penalized().any())
 
 
 def test_static_salience_never_changes_its_choice():
     model = net()
     search = search_in(model)
     policy = started(StaticSalience(), search)
-    assert not bool(policy.penalised().any()), "nothing is chosen before the search begins"
+    assert not bool(policy.penalized().any()), "nothing is chosen before the search begins"
     policy.observe()
-    chosen, scores = policy.penalised().clone(), policy.scores().clone()
+    chosen, scores = policy.penalized().clone(), policy.scores().clone()
     assert torch.equal(chosen, search.budget.choose(started(FilterNorm(2), search).scores()) == 0)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(9)))
     policy.observe()
-    assert torch.equal(policy.penalised(), chosen)
+    assert torch.equal(policy.penalized(), chosen)
     assert torch.equal(policy.scores(), scores)
     assert torch.equal(search.budget.choose(policy.scores()) == 0, chosen)
 
@@ -355,8 +355,8 @@ def test_gradual_only_adds_and_ends_at_the_budget(num_periods: int):
     now = [0.0]
     search = search_in(model, share=0.4, progress=lambda: now[0])
     policy = started(Gradual(num_periods=num_periods), search)
-    assert not bool(policy.penalised().any())
-    dropped, sizes, shares = policy.penalised(), [], []
+    assert not bool(policy.penalized().any())
+    dropped, sizes, shares = policy.penalized(), [], []
     for step in range(50):
         now[0] = step / 50
         with torch.no_grad():
@@ -365,8 +365,8 @@ def test_gradual_only_adds_and_ends_at_the_budget(num_periods: int):
                     0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(step))
                 )
         policy.observe()
-        assert bool(policy.penalised()[dropped].all()), "what was chosen once stays chosen"
-        dropped = policy.penalised().clone()
+        assert bool(policy.penalized()[dropped].all()), "what was chosen once stays chosen"
+        dropped = policy.penalized().clone()
         sizes.append(int(dropped.sum()))
         shares.append(search.budget.share_of((~dropped).double()))
     assert len(set(sizes)) == num_periods
@@ -502,7 +502,7 @@ def test_every_draw_of_the_anchored_controller_meets_the_budget(share: float):
         policy.update(evaluate)
     assert max(shares) <= share
     assert min(shares) > share - 0.15
-    assert search.budget.share_of((~policy.penalised()).double()) <= share
+    assert search.budget.share_of((~policy.penalized()).double()) <= share
 
 
 @pytest.mark.parametrize("between_layers", [0.0, 1.0])

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 import trainonce
 from graphs.necks import ConvNormRelu
+from support.ragged import half_spaced, shrunk, shrunk_in_metric
 from support.scattered import gathered, lengths, scattered_units, units_over
 from trainonce.pruning.pulling.projection import AdamMetric, HalfSpace, Projection, Proximal, Pull
-from trainonce.pruning.pulling.proximal import half_space, shrink_groups, shrink_groups_in_metric
 from trainonce.pruning.units import Rows, Units
 
 PULLED = torch.tensor([True, False, True, True, False, True])
@@ -102,7 +102,7 @@ def test_proximal_is_the_pure_operator_on_the_concatenated_unit():
     projection.apply(Proximal(), STRENGTH)
     outcomes = set()
     for unit in PULLED.nonzero().flatten().tolist():
-        wanted = shrink_groups(gathered(units, before, unit)[None], 0.1 * STRENGTH)[0]
+        wanted = shrunk(gathered(units, before, unit)[None], 0.1 * STRENGTH)[0]
         assert torch.allclose(gathered(units, tensors, unit), wanted, rtol=1e-14, atol=0)
         outcomes.add(bool(wanted.any()))
     assert outcomes == {True, False}
@@ -132,7 +132,7 @@ def test_half_space_is_the_pure_operator_on_the_concatenated_unit(epsilon: float
     outcomes = set()
     for unit in PULLED.nonzero().flatten().tolist():
         x, z = gathered(units, before, unit), gathered(units, trial, unit)
-        wanted = half_space((z - 0.1 * strength * x / x.norm())[None], x[None], epsilon)[0]
+        wanted = half_spaced((z - 0.1 * strength * x / x.norm())[None], x[None], epsilon)[0]
         assert torch.allclose(gathered(units, tensors, unit), wanted, rtol=1e-12, atol=1e-14)
         outcomes.add(bool(wanted.any()))
     assert outcomes == {True, False}
@@ -150,7 +150,7 @@ def test_adam_metric_is_the_pure_operator_on_the_concatenated_unit(strength: flo
     projection.apply(AdamMetric(), strength)
     for unit in PULLED.nonzero().flatten().tolist():
         x, metric = gathered(units, before, unit), gathered(units, metrics, unit)
-        wanted = shrink_groups_in_metric(x[None], metric[None], 0.1 * strength)[0]
+        wanted = shrunk_in_metric(x[None], metric[None], 0.1 * strength)[0]
         assert torch.allclose(gathered(units, tensors, unit), wanted, rtol=1e-10, atol=1e-12)
 
 
@@ -314,7 +314,7 @@ def test_learning_rates_weigh_the_metric():
     weighed = {name: metric / rates[name] for name, metric in metrics.items()}
     projection.apply(AdamMetric(), 5.0)
     for unit in PULLED.nonzero().flatten().tolist():
-        wanted = shrink_groups_in_metric(
+        wanted = shrunk_in_metric(
             gathered(units, before, unit)[None], gathered(units, weighed, unit)[None], 5.0
         )[0]
         assert bool(wanted.any())
@@ -371,7 +371,7 @@ def pruned(
         example=batch(0)[0],
         keep_flops=0.5,
         total_steps=100,
-        policy=trainonce.policies.PenaliseAll(),
+        policy=trainonce.policies.PenalizeAll(),
         schedule=trainonce.Schedule(search_from=0, shrink_from=0, settle_from=90, update_every=1),
         strength=trainonce.Strength(searching=strength),
         pull=pull,
@@ -402,7 +402,7 @@ def test_a_step_is_the_optimizers_own_and_then_the_pull(
             stepper.step()
         if step:
             for unit in range(len(units)):
-                shorter = shrink_groups(gathered(units, tensors, unit)[None], 0.1 * 1.0)[0]
+                shorter = shrunk(gathered(units, tensors, unit)[None], 0.1 * 1.0)[0]
                 assert torch.allclose(
                     gathered(units, dict(model.named_parameters()), unit), shorter, rtol=1e-10, atol=1e-13
                 )

@@ -22,7 +22,9 @@ from support.digits import accuracy, attached, batch, convolutional, perceptron,
 from trainonce import BudgetError, PrunerError, Schedule, ShortRunWarning, Strength
 from trainonce.pruning import policies
 from trainonce.pruning.budget import Budget
+from trainonce.pruning.progress import Progress
 from trainonce.pruning.pulling import projection
+from trainonce.pruning.schedule import Phase
 from trainonce.pruning.units import Units
 
 every_optimizer = pytest.mark.parametrize("make_optimizer", list(OPTIMIZERS.values()), ids=list(OPTIMIZERS))
@@ -330,9 +332,9 @@ def test_layers_that_the_optimizer_does_not_hold_are_kept():
     assert "0.0" not in pruner.masks
 
 
-def test_layers_named_in_keep_are_kept():
+def test_layers_named_in_protect_are_kept():
     model = convolutional(12)
-    pruner = quiet_run(model, sgd(model.parameters()), keep_flops=0.6, keep=["1*"])
+    pruner = quiet_run(model, sgd(model.parameters()), keep_flops=0.6, protect=["1*"])
     assert "1.0" in pruner.kept_because
     assert "1.0" not in pruner.masks
 
@@ -430,15 +432,15 @@ def test_what_can_be_read_during_a_run():
     pruner = quiet_run(model, optimizer)
     assert pruner.plan is None
     assert pruner.phase == "warm-up"
-    assert pruner.keep_flops_now == 1
-    assert pruner.keep_flops_target == 0.45
+    assert pruner.keep_now == 1
+    assert pruner.keep_target == 0.45
     train(model, optimizer, pruner, steps=range(60), size=8)
     plan = pruner.plan
     assert plan is not None
     assert {name: alive for name, (alive, _) in pruner.alive.items()} == {
         name: int(mask.sum()) for name, mask in pruner.masks.items()
     }
-    assert pruner.keep_flops_now <= 0.45
+    assert pruner.keep_now <= 0.45
     assert set(plan.kept) == {name for name, (alive, whole) in pruner.alive.items() if alive < whole}
 
 
@@ -565,7 +567,7 @@ def test_a_controller_that_is_due_needs_a_closure(closure: Any):
     for _ in range(3):
         pruner.step()
     before = portrait(model, pruner)
-    with pytest.raises(PrunerError, match=r"^the controller is due: call step\(closure\)[^\n]*$"):
+    with pytest.raises(PrunerError, match=r"^the controller is due: call step\(loss\)[^\n]*$"):
         pruner.step(closure)
     assert same(portrait(model, pruner), before)
 
@@ -632,3 +634,43 @@ def test_the_optimizer_may_be_cut_with_its_state():
         assert optimizer.state[parameter]["exp_avg"].shape == parameter.shape
         assert optimizer.state[parameter]["exp_avg_sq"].shape == parameter.shape
         assert parameter.grad is None or parameter.grad.shape == parameter.shape
+
+
+@pytest.mark.parametrize("budget", ["keep_flops", "keep_params"])
+def test_a_pruner_shows_where_the_run_is(budget: str):
+    model = convolutional(12)
+    optimizer = sgd(model.parameters())
+    pruner = quiet_run(model, optimizer, **{"keep_flops": None, budget: 0.45})
+    counted = "parameters" if budget == "keep_params" else "FLOPs"
+    assert repr(pruner) == (
+        f"Pruner(warm-up, step 0 of 60, keeps 100.0 % of the {counted} (target 45 %), 0 cuts so far)"
+    )
+    train(model, optimizer, pruner, steps=range(60), size=8)
+    share = f"{100 * pruner.keep_now:.1f} % of the {counted} (target 45 %)"
+    assert repr(pruner) == f"Pruner(small, step 60 of 60, keeps {share}, 1 cut so far)"
+    page = pruner._repr_html_()
+    for piece in ("small", "60 of 60", share, *pruner.alive):
+        assert piece in page
+    assert all(f"{left} of {whole}" in page for left, whole in pruner.alive.values())
+
+
+def test_names_of_groups_are_escaped_in_a_notebook():
+    progress = Progress(Phase.SEARCH, 1, 2, 0.5, 0.4, "FLOPs", 0, {"<b>": (1, 2)})
+    assert "<b>" not in progress.as_html()
+    assert "&lt;b&gt;" in progress.as_html()
+
+
+@pytest.mark.parametrize("budget", ["keep_flops", "keep_params"])
+def test_what_is_kept_is_a_share_of_what_the_budget_counts(budget: str):
+    model = convolutional(12)
+    image = batch(0, 1)[0]
+
+    def cost() -> int:
+        return count_macs(model, image) if budget == "keep_flops" else count_parameters(model)
+
+    total, optimizer = cost(), sgd(model.parameters())
+    pruner = quiet_run(model, optimizer, **{"keep_flops": None, budget: 0.45})
+    train(model, optimizer, pruner, steps=range(60), size=8)
+    pruner.finish()
+    assert pruner.keep_now == pytest.approx(cost() / total, rel=1e-12)
+    assert pruner.keep_target == 0.45

@@ -1,4 +1,4 @@
-"""A run that is stopped and resumed, on a dense model built anew, ends with the same bits as one that was not."""
+"""A run that is stopped, and resumed on a new dense model, ends with the same bits as one that was not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "free_logits": {"policy": lambda: policies.Controller(policies.FreeLogits)},
     "filter_norm": {"policy": policies.FilterNorm, "pull": projection.AdamMetric()},
     "taylor": {"policy": policies.Taylor},
-    "oto": {"policy": policies.PenaliseAll, "pull": trainonce.HalfSpace()},
+    "oto": {"policy": policies.PenalizeAll, "pull": trainonce.HalfSpace()},
     "static": {"policy": policies.StaticSalience, "pull": trainonce.HalfSpace(0.1)},
     "prior_taylor": {"policy": lambda: policies.AnchoredController(prior=policies.Taylor())},
     "static_taylor": {"policy": lambda: policies.StaticSalience(policies.Taylor())},
@@ -146,7 +146,9 @@ def test_a_state_of_another_version_is_refused():
 )
 def test_a_state_of_another_run_is_refused(settings: dict[str, Any]):
     model, _, pruner = begun(OPTIMIZERS["sgd"], {"policy": policies.FilterNorm} | settings)
-    refused(pruner, model, stopped(), "the pruner's state is of another model, budget or total_steps")
+    refused(
+        pruner, model, stopped(), "the pruner's state is from a run with another model, budget or total_steps"
+    )
 
 
 def test_a_state_of_another_length_is_refused():
@@ -155,10 +157,12 @@ def test_a_state_of_another_length_is_refused():
     pruner = attached(
         model, optimizer, TOTAL_STEPS + 1, schedule=SCHEDULE, policy=policies.FilterNorm(), round_to=1
     )
-    refused(pruner, model, stopped(), "the pruner's state is of another model, budget or total_steps")
+    refused(
+        pruner, model, stopped(), "the pruner's state is from a run with another model, budget or total_steps"
+    )
 
 
 def test_a_state_onto_a_small_model_is_refused():
     model, optimizer, pruner = begun(OPTIMIZERS["sgd"], {"policy": policies.FilterNorm})
     train(model, optimizer, pruner, steps=range(70), size=8)
-    refused(pruner, model, stopped(), "this model is small already")
+    refused(pruner, model, stopped(), "this model has been cut already")

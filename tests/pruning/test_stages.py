@@ -99,7 +99,7 @@ def test_cutting_early_changes_nothing_but_the_work(name: str, make_optimizer: A
         # Two cuts: three sizes.
         assert len(set(sizes)) == (3 if shrink else 1)
         pruner.finish()
-        assert pruner.keep_flops_now <= 0.3
+        assert pruner.keep_now <= 0.3
         finals.append((predictions(model), pruner.masks))
     assert all(torch.equal(finals[0][1][group], finals[1][1][group]) for group in finals[0][1])
     assert float((finals[0][0] - finals[1][0]).abs().max()) < 1e-8 * float(finals[0][0].abs().max())

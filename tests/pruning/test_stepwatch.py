@@ -20,8 +20,8 @@ from trainonce.pruning import policies
 from trainonce.pruning.guards.stepwatch import MANY, NEVER, STRANGE
 
 MOVED = (
-    r"^the model's weights change, but not by the SGD that was attached\. [^\n]*if you made a new optimizer, "
-    r"attach to that\.$"
+    r"^the model's weights change, but not through the attached SGD\. [^\n]*if you created a new optimizer, "
+    r"attach to that one\.$"
 )
 NOT_CALLED = (
     r"^optimizer\.step\(\) of the attached SGD was not called in the last \d+ calls of pruner\.step\(\)\. "
@@ -100,9 +100,7 @@ def test_a_replaced_optimizer_is_named_at_the_end_of_a_run_that_is_shorter():
         train(model, sgd(model), pruner, steps=range(8), size=8)
     with pytest.raises(
         PrunerError,
-        match=(
-            r"^finish\(\) was called after 8 of 8 steps, but the model's weights change, but not by the SGD"
-        ),
+        match=(r"^finish\(\) was called after 8 of 8 steps, but the model's weights change, but not through"),
     ):
         pruner.finish()
 

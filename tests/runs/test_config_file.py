@@ -12,7 +12,7 @@ from trainonce.cli import main
 from trainonce.errors import SettingError
 from trainonce.recipes.run import Run, run_from
 from trainonce.runs.config_file import read_yaml, to_yaml
-from trainonce.runs.report.plain_files import LARGEST_YAML
+from trainonce.runs.plain_files import LARGEST_YAML
 from trainonce.training.settings import as_plain
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(

@@ -13,7 +13,7 @@ from trainonce.runs.report.live import (
     Lines,
     LivePanel,
     Moment,
-    Silence,
+    NullView,
     choose_view,
     describe,
     draw,
@@ -76,16 +76,16 @@ def test_a_terminal_gets_a_panel_and_a_pipe_gets_lines(monkeypatch: pytest.Monke
     assert "[at step 3]" in text
 
 
-def test_a_run_tells_its_view_and_silence_is_silent(
+def test_a_run_tells_its_view_and_the_null_view_is_silent(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
     stream = io.StringIO()
     fit(make_net(), make_data(), settings=make_settings(), view=Lines(stream, seconds=0))
-    assert stream.getvalue().count("few updates") == 1
+    assert stream.getvalue().count("few controller updates") == 1
     assert "the model was cut at step" in stream.getvalue()
     assert "step 24/24" in stream.getvalue()
-    fit(make_net(), make_data(), settings=make_settings(epochs=1, keep_flops=1), view=Silence())
+    fit(make_net(), make_data(), settings=make_settings(epochs=1, keep_flops=1), view=NullView())
     assert capsys.readouterr() == ("", "")
 
 

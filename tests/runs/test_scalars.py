@@ -13,9 +13,10 @@ import pytest
 from support.disks import fill, mounted
 from support.runs import Counter, Listener, make_data, make_net, make_settings, same_weights
 from trainonce.errors import SettingError
-from trainonce.recipes.run import Run, check_before_data
+from trainonce.recipes.run import Run
 from trainonce.runs.scalars import Scalars
 from trainonce.training import fit
+from trainonce.training.preparation import prepare
 from trainonce.training.results import outcome
 
 accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
@@ -70,7 +71,7 @@ def test_without_tensorboard_the_setting_is_refused_before_any_data_is_read(
     with pytest.raises(SettingError, match="tensorboard is not installed"):
         fit(make_net(), make_data(), settings=make_settings(tensorboard=True), out=tmp_path / "run")
     with pytest.raises(SettingError, match="tensorboard is not installed"):
-        check_before_data(Run(tensorboard=True, device="nowhere"))
+        prepare(Run(tensorboard=True, device="nowhere"))
 
 
 @pytest.mark.parametrize("is_freed", [True, False])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import trainonce
 from trainonce.runs.report.shares import measure_shares
-from trainonce.runs.report.table import as_json, as_table, summarise
+from trainonce.runs.report.table import as_json, as_table, summarize
 from trainonce.structure.channels import (
     AttributeChange,
     ChannelGroup,
@@ -98,7 +98,7 @@ def test_shares_are_what_vanishes_from_the_exact_cost(which: str, request: pytes
 def test_shares_of_a_partition_without_groups_are_none():
     empty = Partition("toy.Net", (), (Contraction("a", 5, ()),), (), {}, (), torch.zeros(1), no_attributes)
     assert measure_shares(empty) == ()
-    assert "0.0% of the FLOPs" in summarise(empty)[1]
+    assert "0.0% of the FLOPs" in summarize(empty)[1]
 
 
 def printed(partition: Partition, width: int, *, everything: bool) -> str:
@@ -128,7 +128,7 @@ def test_kept_axes_without_a_writer_are_counted_instead_of_shown(real_partition:
 
 
 def test_summary_counts_the_same_reason_in_all_modules_as_one(partition: Partition):
-    assert "kept 1x: softmax" in summarise(partition)
+    assert "kept 1x: softmax" in summarize(partition)
 
 
 def test_json_says_what_the_partition_says(real_partition: Partition):

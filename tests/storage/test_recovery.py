@@ -136,7 +136,7 @@ def test_a_run_whose_only_checkpoint_is_a_draft_goes_on_from_it(
     )
     messages = [record.getMessage() for record in caplog.records]
     assert sum("a kill came before it got its name" in message for message in messages) == 1
-    assert sum(f"going on at step {newest.step}" in message for message in messages) == 1
+    assert sum(f"resuming at step {newest.step}" in message for message in messages) == 1
     assert same_weights(whole.model, result.model)
 
 

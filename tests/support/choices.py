@@ -31,7 +31,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "taylor": policies.Taylor,
     "random": policies.RandomChoice,
     "uniform": policies.Uniform,
-    "oto": policies.PenaliseAll,
+    "oto": policies.PenalizeAll,
     "static": policies.StaticSalience,
     "gradual": policies.Gradual,
 }

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from support.runs import make_settings
-from trainonce.runs.report.run_table import verdict
+from trainonce.runs.report.verdict import remarks_on
 from trainonce.training import fit
-from trainonce.training.batches.samples import TensorSamples
+from trainonce.training.batches.sources import TensorSamples
 from trainonce.training.loop.evaluation import class_axis
 from trainonce.training.results import outcome
 from trainonce.training.results.widening import compare
@@ -58,7 +58,7 @@ def test_segmentation_counts_pixels():
     assert agreement["num_samples"] == 32
     assert agreement["num_same"] == agreement["num_compared"] == 32 * 8 * 8
     assert agreement["unit"] == "pixels"
-    assert "same class on 2048 of 2048 pixels of 32 validation samples" in verdict(result.report)[0]
+    assert "same class on 2048 of 2048 pixels of 32 validation samples" in remarks_on(result.report)[0]
     assert result.report["after"]["top1"] is None
 
 
@@ -78,7 +78,7 @@ def test_segmentation_counts_pixels():
 )
 def test_the_words_say_what_was_counted(agreement: dict[str, Any], words: str):
     report = {"agreement": agreement | {"largest_difference": 1e-7}, "before": {}}
-    assert verdict(report) == [f"cut = uncut: {words}, largest difference 1.0e-07"]
+    assert remarks_on(report) == [f"cut = uncut: {words}, largest difference 1.0e-07"]
 
 
 @pytest.mark.parametrize(

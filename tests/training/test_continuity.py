@@ -19,7 +19,7 @@ import trainonce
 from support.runs import Counter, Listener, Net, interrupt, make_data, make_net, make_settings, same_weights
 from trainonce.errors import RunInterruptedError, SettingError
 from trainonce.pruning import policies
-from trainonce.training import fit, fitting
+from trainonce.training import fit, stages
 from trainonce.training.results import outcome
 
 
@@ -68,7 +68,7 @@ def test_an_optimizer_that_can_not_be_saved_is_refused_at_once_and_leaves_nothin
     make = lambda parameters: Secretive(parameters, is_late=is_late)  # noqa: E731
     with pytest.raises(
         SettingError,
-        match=r"this run could not be saved: optimizer/.*memory is a object, which can't be saved",
+        match=r"this run can't be saved: optimizer/.*memory is a object, which can't be saved",
     ) as caught:
         fit(
             make_net(),
@@ -157,15 +157,15 @@ def test_a_run_that_fails_later_keeps_what_it_has(tmp_path: Path):
 def test_a_signal_while_a_run_is_set_up_stops_it_in_order(
     number: signal.Signals, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    real, loss = getattr(fitting, place), Counter(set(), interrupt)
+    real, loss = getattr(stages, place), Counter(set(), interrupt)
 
     def signalled(*words: Any, **named: Any) -> Any:
         os.kill(os.getpid(), number)
         return real(*words, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(fitting, place, signalled)
-        with pytest.raises(RunInterruptedError, match="stopped at step 1 of 24"):
+        patch.setattr(stages, place, signalled)
+        with pytest.raises(RunInterruptedError, match="interrupted at step 1 of 24"):
             fit(
                 make_net(), make_data(), settings=make_settings(), loss=loss, out=tmp_path / "run", quiet=True
             )
@@ -220,7 +220,9 @@ def test_another_environment_is_said_when_a_run_goes_on(is_damaged: bool, tmp_pa
     else:
         threads = torch.get_num_threads()
         changes = f"torch 1.0.0 -> {torch.__version__}, threads 64 -> {threads}"
-        assert said == [f"not as when the run began: {changes}; results may round differently"]
+        assert said == [
+            f"environment changed since the run started: {changes}; results may differ by rounding"
+        ]
 
 
 def test_the_same_environment_is_not_worth_a_word(tmp_path: Path):
@@ -242,7 +244,7 @@ def test_a_model_that_can_not_be_copied_is_trained_all_the_same(monkeypatch: pyt
     def refuse(model: nn.Module) -> nn.Module:
         raise RuntimeError("Only Tensors created explicitly by the user support the deepcopy protocol")
 
-    monkeypatch.setattr(fitting, "keep_copy", refuse)
+    monkeypatch.setattr(stages, "keep_copy", refuse)
     view = Listener()
     result = fit(make_net(), make_data(), settings=make_settings(), view=view)
     assert result.report["after"]["macs"] <= 0.5 * result.report["before"]["macs"]

@@ -20,12 +20,12 @@ from trainonce.pruning import policies
 from trainonce.pruning.schedule import Schedule
 from trainonce.recipes.run import Run, train
 from trainonce.runs.folder import read_config
-from trainonce.runs.report.live import Silence, draw
+from trainonce.runs.report.live import NullView, draw
 from trainonce.training import Settings, fit
 from trainonce.training.policy_names import POLICIES, find_policy
 from trainonce.training.results import outcome
 
-NO_BUDGET = "no budget: pass keep_flops=0.5 (or keep_params), or keep_flops=1 to train the whole model"
+NO_BUDGET = "no budget: pass keep_flops=0.5 (or keep_params), or keep_flops=1 to train the dense model"
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def test_the_first_lines_say_what_is_trained_on_what(tmp_path: Path):
     threads = torch.get_num_threads()
     assert run.startswith("run: 6 epochs of 4 steps, batch size 16, SGD at learning rate 0.05, on cpu (")
     assert f"({threads} thread" in run
-    assert few.startswith("few updates (")
+    assert few.startswith("few controller updates (")
     log = (tmp_path / "run" / "log.txt").read_text(encoding="utf-8")
     assert all(line in log for line in view.lines[:5])
 
@@ -83,7 +83,7 @@ def test_the_command_says_it_on_stderr_and_quiet_says_nothing(capsys: pytest.Cap
     first = err.splitlines()
     assert any(line.startswith("data: ") and "1,437" in line and "360" in line for line in first[:3])
     assert any(line.startswith("model: cifar:resnet20, ") for line in first[:6])
-    assert "budget: all of the model, nothing is cut" in first
+    assert "budget: none, the dense model is trained" in first
     assert any(line.startswith("run: 1 epoch of 22 steps, batch size 64") for line in first)
     assert "report: loud/report.html" in out
     assert main([*words, "--out", "silent", "--quiet"]) == 0
@@ -100,7 +100,7 @@ def test_a_budget_is_asked_for(settings: Settings | None, tmp_path: Path):
     assert str(caught.value).startswith(NO_BUDGET)
     assert not (tmp_path / "run").exists()
     with pytest.raises(SettingError, match=r"^no budget: "):
-        train(Run(), out=None, resume=False, view=Silence())
+        train(Run(), out=None, resume=False, view=NullView())
 
 
 @pytest.mark.parametrize("data", ["digits", "folder"])
@@ -142,7 +142,7 @@ def test_a_run_with_a_folder_has_a_page_and_a_card(tmp_path: Path):
     fit(make_net(), make_data(), settings=make_settings(epochs=3), out=tmp_path / "run", quiet=True)
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "<svg" in page
-    assert "Net on data" in page
+    assert "<h1>Net</h1>" in page
     card = (tmp_path / "run" / "small" / "README.md").read_text(encoding="utf-8")
     assert "trainonce.load" in card
     assert "where `model` is Net" in card
@@ -152,7 +152,7 @@ def test_a_run_with_a_folder_has_a_page_and_a_card(tmp_path: Path):
 def test_few_updates_are_said_in_epochs_and_that_many_are_enough():
     view = Listener()
     fit(make_net(), make_data(), settings=make_settings(), view=view)
-    (line,) = [line for line in view.lines if "few updates" in line]
+    (line,) = [line for line in view.lines if "few controller updates" in line]
     enough = int(line.partition("; ")[2].split()[0])
     assert "the choice stays close to its starting point" in line
     assert "random" not in line
@@ -161,13 +161,13 @@ def test_few_updates_are_said_in_epochs_and_that_many_are_enough():
     # A policy that learns nothing has no updates to lack.
     view = Listener()
     fit(make_net(), make_data(), settings=make_settings(policy="filter_norm"), view=view)
-    assert not [line for line in view.lines if "few updates" in line]
+    assert not [line for line in view.lines if "few controller updates" in line]
 
 
 def test_the_demo_does_not_begin_with_an_apology(capsys: pytest.CaptureFixture[str]):
     assert main(["train", "digits.resnet20", "--epochs", "1", "--warmup-epochs", "0", "--out", "run"]) == 0
     lines = capsys.readouterr().err.splitlines()
-    (place,) = [number for number, line in enumerate(lines) if line.startswith("few updates")]
+    (place,) = [number for number, line in enumerate(lines) if line.startswith("few controller updates")]
     assert place >= 4
     assert len(lines[place]) < 140
 
@@ -225,7 +225,7 @@ def test_the_command_takes_a_policy(capsys: pytest.CaptureFixture[str]):
     assert read_config(Path("run"))["policy"] == "taylor"
     capsys.readouterr()
     assert main([*words, "--policy", "tailor", "--out", "other"]) == 2
-    assert "there is no policy 'tailor'. Did you mean taylor?" in capsys.readouterr().err
+    assert "unknown policy 'tailor'. Did you mean taylor?" in capsys.readouterr().err
 
 
 def test_titles_are_shown_as_they_are():

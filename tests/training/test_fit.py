@@ -226,7 +226,7 @@ def test_what_is_not_finite_changes_nothing():
 )
 def test_a_run_that_stays_infinite_stops_and_names_the_step(spoil):
     net = make_net()
-    with pytest.raises(DivergedError, match="3 steps in a row, the last being step 5"):
+    with pytest.raises(DivergedError, match="3 steps in a row, up to step 5"):
         fit(
             net,
             make_data(),

@@ -19,8 +19,8 @@ from support.runs import Listener, Net, make_data, make_net, make_settings, same
 from trainonce.runs import records
 from trainonce.runs.folder import Stage, stage_of
 from trainonce.runs.records import Records
-from trainonce.runs.report.run_table import verdict
-from trainonce.training import fit, fitting
+from trainonce.runs.report.verdict import remarks_on
+from trainonce.training import fit, stages
 from trainonce.training.results import closing, outcome
 
 NUM_SAMPLES = 48
@@ -178,9 +178,9 @@ def test_targets_in_a_dict_weigh_as_much_as_a_tensor():
 
 BREAKABLE = {
     "latency": (closing, "measure_both"),
-    "the comparison of cut and uncut": (closing, "compare_both"),
+    "comparison with the dense model": (closing, "compare_both"),
     "layers": (closing, "describe_layers"),
-    "its page": (closing, "write_report"),
+    "page": (closing, "write_report"),
 }
 
 
@@ -194,14 +194,14 @@ def test_a_part_of_the_report_that_fails_is_told_and_loses_nothing(
     monkeypatch.setattr(*BREAKABLE[part], fail)
     view = Listener()
     result = fit(make_net(), make_data(), settings=make_settings(), out=tmp_path / "run", view=view)
-    assert [line for line in view.lines if part in line] == [
-        f"the report goes without {part} (RuntimeError: of all things)"
+    assert [line for line in view.lines if line.startswith("the report has")] == [
+        f"the report has no {part} (RuntimeError: of all things)"
     ]
     assert same_weights(trainonce.load(tmp_path / "run" / "small", into=Net()), result.model)
     assert stage_of(tmp_path / "run") is Stage.FINISHED
-    if part != "its page":
+    if part != "page":
         assert result.report["missing"] == {part: "RuntimeError: of all things"}
-        assert any("of all things" in line for line in verdict(result.report))
+        assert any("of all things" in line for line in remarks_on(result.report))
         assert "of all things" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
@@ -214,7 +214,7 @@ def test_the_small_model_is_there_before_anything_is_measured(
         seen.append(trainonce.load(tmp_path / "run" / "small", into=Net()))
         return {}
 
-    monkeypatch.setattr(fitting, "make_report", look)
+    monkeypatch.setattr(stages, "make_report", look)
     result = fit(make_net(), make_data(), settings=make_settings(epochs=3), out=tmp_path / "run", quiet=True)
     (found,) = seen
     assert same_weights(found, result.model)
@@ -232,7 +232,7 @@ def test_a_run_that_was_killed_at_its_end_goes_on_without_training(
 
     whole = fit(make_net(), make_data(), settings=make_settings(), quiet=True)
     with monkeypatch.context() as patch:
-        patch.setattr(fitting if place == "make_report" else Records, place, die)
+        patch.setattr(stages if place == "make_report" else Records, place, die)
         with pytest.raises(Killed):
             fit(make_net(), make_data(), settings=make_settings(), out=tmp_path / "run", quiet=True)
     written = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run" / "small").glob("*")}
@@ -247,7 +247,7 @@ def test_a_run_that_was_killed_at_its_end_goes_on_without_training(
     result = fit(
         make_net(), make_data(), settings=make_settings(), out=tmp_path / "run", resume=True, view=view
     )
-    assert "going on at step 24 of 24" in view.lines
+    assert "resuming at step 24 of 24" in view.lines
     assert same_weights(result.model, whole.model)
     assert (
         json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))["agreement"]["num_same"]
@@ -282,7 +282,9 @@ def test_a_report_that_can_not_be_written_is_told_and_written_later(
 
 def test_batches_that_are_no_pairs_are_refused_before_training():
     three = Rows(lambda i: (X[i], LABELS[i], i))
-    with pytest.raises(trainonce.SettingError, match=r"a batch of the training data is 3 parts\. Give pairs"):
+    with pytest.raises(
+        trainonce.SettingError, match=r"a batch of the training data is 3 parts\. Return pairs"
+    ):
         fit(Body(), (three, three), settings=make_settings(), quiet=True)
     named = Rows(lambda i: {"x": X[i], "labels": LABELS[i]})
     with pytest.raises(trainonce.SettingError, match="a batch of the training data is a dict"):

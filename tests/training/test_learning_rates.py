@@ -102,7 +102,7 @@ def test_what_did_not_count_is_said_and_not_written_down(tmp_path: Path):
     view = Listener()
     make = lambda parameters: torch.optim.AdamW(parameters, lr=1e-3)  # noqa: E731
     result = run(make, tmp_path / "run", changes={"lr": 0.05}, view=view, quiet=False)
-    assert "the optimizer's own learning rate 0.001 counts, not lr=0.05 of the settings" in view.lines
+    assert "using the optimizer's learning rate 0.001, not lr=0.05 from the settings" in view.lines
     config = read_config(tmp_path / "run")
     assert config["lr"] == 1e-3
     assert not {"opt", "momentum", "nesterov", "weight_decay"} & config.keys()
@@ -122,7 +122,7 @@ def test_an_optimizer_itself_is_taken_if_it_trains_this_model():
         quiet=True,
     )
     assert same_weights(mine.model, made.model)
-    with pytest.raises(SettingError, match=r"AdamW holds parameters that are not the model's"):
+    with pytest.raises(SettingError, match=r"AdamW has parameters that are not the model's"):
         fit(make_net(), make_data(), settings=settings, optimizer=optimizer, quiet=True)
 
 
@@ -136,5 +136,5 @@ def test_rates_in_tensors_stay_tensors():
 
 
 def test_a_rate_of_zero_is_refused():
-    with pytest.raises(SettingError, match="learning rates are 0: nothing would be learned"):
+    with pytest.raises(SettingError, match="learning rate is 0\\. Use one above 0"):
         run(lambda parameters: torch.optim.SGD(parameters, lr=0.0))

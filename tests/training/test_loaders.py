@@ -24,7 +24,7 @@ from support.runs import Counter, Listener, interrupt, make_data, make_net, make
 from trainonce.errors import RunInterruptedError, SettingError
 from trainonce.training import Settings, fit
 from trainonce.training.batches.order import Drawing, Order, draw_controller_samples
-from trainonce.training.batches.samples import as_samples, as_source
+from trainonce.training.batches.sources import as_samples, as_source
 from trainonce.training.results import outcome
 
 (IMAGES, LABELS), _ = make_data(160)
@@ -169,7 +169,7 @@ def test_the_loaders_batch_size_counts_unless_the_settings_say_another():
             make_net(), loaders, settings=Settings(keep_flops=1, epochs=1, batch_size=explicit), view=view
         )
         assert result.report["config"]["batch_size"] == explicit
-        assert f"batch_size={explicit} of the settings counts, not the DataLoader's 32" in view.lines
+        assert f"using batch_size={explicit} from the settings, not the DataLoader's 32" in view.lines
     assert (
         fit(make_net(), (DATA, DATA), keep_flops=1, epochs=1, quiet=True).report["config"]["batch_size"]
         == 128
@@ -225,7 +225,7 @@ REFUSED = {
     "own batches": (
         lambda: DataLoader(Numbers(), batch_sampler=torch_data.BatchSampler(OwnSampler(), 2, False)),
         "training",
-        "batch_sampler of its own",
+        "custom batch_sampler",
     ),
     "no batches": (lambda: DataLoader(Numbers(), batch_size=None), "training", "batch_size=None"),
     "distributed": (
@@ -270,7 +270,7 @@ REFUSED = {
     "outside": (
         lambda: DataLoader(Numbers(), batch_size=2, sampler=SubsetRandomSampler([1, 20])),
         "training",
-        "sample 20",
+        "index 20",
     ),
     "one sample": (
         lambda: DataLoader(Numbers(), batch_size=2, sampler=SubsetRandomSampler([1])),

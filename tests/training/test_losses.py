@@ -24,7 +24,7 @@ from trainonce.errors import DataError, RunInterruptedError, WorkerLostError
 from trainonce.runs.report.writing import read_report
 from trainonce.storage.checkpoint import find_newest, folder
 from trainonce.training import fit
-from trainonce.training.batches.samples import as_samples
+from trainonce.training.batches.sources import as_samples
 from trainonce.training.results import outcome
 
 
@@ -77,7 +77,7 @@ def test_readers_that_are_killed_again_and_again_stop_the_run_and_lose_nothing(
 ):
     monkeypatch.setattr(reading, "MAX_LOSSES", 0)
     settings = make_settings(epochs=3)
-    with pytest.raises(WorkerLostError, match=r"fewer --workers\. Go on with: .* resume=True") as caught:
+    with pytest.raises(WorkerLostError, match=r"fewer --workers\. Resume with: .* resume=True") as caught:
         fit(make_net(), loaded(None, num_workers=1), settings=settings, out=tmp_path / "run")
     assert "\n" not in str(caught.value)
     found = find_newest(tmp_path / "run" / "checkpoints")
@@ -191,7 +191,9 @@ def test_a_signal_on_a_full_disk_says_what_is_not_saved(tmp_path: Path, monkeypa
         return value
 
     view = Listener()
-    with pytest.raises(RunInterruptedError, match=r"could not be saved: make room first\. Go on with"):
+    with pytest.raises(
+        RunInterruptedError, match=r"could not be saved: free some disk space first\. Resume with"
+    ):
         fit(
             make_net(),
             make_data(),

@@ -218,7 +218,7 @@ def test_a_killed_worker_comes_back_from_the_checkpoint(tmp_path: Path):
     os.kill(int(owner[1]), signal.SIGKILL)
     finish(process)
     assert (out / "report.json").is_file()
-    assert "going on at step" in (out / "log.txt").read_text()
+    assert "resuming at step" in (out / "log.txt").read_text()
 
 
 def test_another_process_may_not_write_into_the_folder(tmp_path: Path):

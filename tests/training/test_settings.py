@@ -84,8 +84,8 @@ WRONG_TOGETHER = [
     ["--kep-flops", "0.5"],
     ["--keep-flops", "0.0001"],
     ["--keep-params", "0.0001"],
-    ["--keep", "no.such.layer"],
-    ["--keep", "*"],
+    ["--protect", "no.such.layer"],
+    ["--protect", "*"],
     ["--device", "toaster"],
     ["--policy", "filternorm"],
     ["--device", "cuda:99"],
@@ -163,7 +163,7 @@ def test_a_run_needs_something_to_train(words: list[str], capsys: pytest.Capture
     assert (
         "nothing to train: pass a recipe, --config, or --model and --data"
         if words in ([], ["--lr", "0.1"])
-        else f"there is no recipe {words[0]!r}"
+        else f"unknown recipe {words[0]!r}"
     ) in message
 
 
@@ -176,7 +176,8 @@ def test_a_run_needs_something_to_train(words: list[str], capsys: pytest.Capture
         "keep_flops: .nan",
         "epochs: true",
         "amp: 1",
-        "keep: head",
+        "protect: head",
+        "keep: [head]",
         "decay_epochs: 3",
         "- lr",
         "",
@@ -201,7 +202,7 @@ def test_the_printed_configuration_is_the_run(tmp_path: Path, capsys: pytest.Cap
         "30",
         "--lr",
         "0.2",
-        "--keep",
+        "--protect",
         "fc",
         "stages.0.*",
         "--no-download",
@@ -225,7 +226,7 @@ def test_flags_win_over_files_and_files_over_recipes(tmp_path: Path, capsys: pyt
 
 
 def test_plain_values_give_the_same_run():
-    run = Run(keep_flops=0.3, decay_epochs=(3.0, 4.5), sched="step", keep=("a",), lr=1)
+    run = Run(keep_flops=0.3, decay_epochs=(3.0, 4.5), sched="step", protect=("a",), lr=1)
     assert run_from(as_plain(run), Run()) == run_from({"lr": 1.0}, run)
 
 
@@ -256,8 +257,18 @@ def test_the_reference_lists_every_setting_with_its_default():
 
 @pytest.mark.parametrize(
     "changes",
-    [{"lr": "0.1"}, {"epochs": 1.0}, {"amp": 1}, {"keep": ["a"]}, {"keep_flops": True}, {"seed": None}],
+    [{"lr": "0.1"}, {"epochs": 1.0}, {"amp": 1}, {"protect": ["a"]}, {"keep_flops": True}, {"seed": None}],
 )
 def test_wrong_types_are_refused_in_code_too(changes: dict):
     with pytest.raises(SettingError, match=next(iter(changes))):
         Settings(**changes)
+
+
+def test_a_setting_that_was_renamed_is_refused_with_its_new_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "config.yaml").write_text("keep: [head]")
+    message = refusal(["digits.resnet20", "--config", "config.yaml"], capsys)
+    assert "the setting keep is called protect since trainonce 0.2" in message
+    assert run_from({"keep": []}, Run()) == Run()
+    assert "Did you mean --protect?" in refusal(["digits.resnet20", "--keep", "head"], capsys)

@@ -15,7 +15,7 @@ import trainonce
 from support.runs import make_net
 from trainonce.errors import SettingError
 from trainonce.training.batches.order import Order, draw_controller_samples, share_of
-from trainonce.training.batches.samples import TensorSamples
+from trainonce.training.batches.sources import TensorSamples
 from trainonce.training.loop.average import Average
 from trainonce.training.loop.evaluation import CrossEntropy, evaluate
 from trainonce.training.loop.learning_rate import learning_rate

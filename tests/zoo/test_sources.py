@@ -135,8 +135,8 @@ def test_own_models_are_imported_from_the_current_directory(name: str, own_folde
     ("name", "part"),
     [
         ("own_models:biuld", "build"),
-        ("own_models:number", "not something to call"),
-        ("own_models:text", "gave a str"),
+        ("own_models:number", "not a callable"),
+        ("own_models:text", "returned a str"),
         ("own_models:broken", "first line second line"),
         ("bad_syntax:build", "can't be imported"),
         ("bad_import:build", "surely_not_installed"),

@@ -1,4 +1,4 @@
-"""The command `trainonce`: takes the words of a command line, gives an exit code."""
+"""The `trainonce` command."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PIPE_CLOSED = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; also while torch is still being loaded, Ctrl-C ends it with one word."""
+    """Run one command and return its exit code; Ctrl-C ends it cleanly even while torch is loading."""
     try:
-        # Loaded here, because loading takes seconds in which the user may change their mind.
+        # Imported here: it takes seconds, in which the user may press Ctrl-C.
         return _written(importlib.import_module("trainonce.cli.command").run_command(argv))
     except KeyboardInterrupt:
         print("trainonce: interrupted", file=sys.stderr)
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _written(code: int) -> int:
-    """The code, if all that was printed has arrived."""
+    """The exit code, if everything that was printed could be written."""
     try:
         sys.stdout.flush()
         return code
@@ -41,7 +41,7 @@ def _written(code: int) -> int:
 
 
 def _close_stdout() -> None:
-    """Nothing more can be written there; without this, Python would complain about it at its end."""
+    """Redirect stdout to nowhere; Python would complain at exit otherwise."""
     with suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

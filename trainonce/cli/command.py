@@ -1,7 +1,4 @@
-"""The command and its subcommands.
-
-Takes words, gives an exit code (0 done, 2 bad input, 75 interrupted and able to go on).
-"""
+"""The command and its subcommands; exit codes: 0 done, 2 bad input, 75 interrupted (can be resumed)."""
 
 from __future__ import annotations
 
@@ -15,18 +12,19 @@ from typing import Any
 
 import trainonce
 from trainonce.cli import deploying, evaluating, inspecting, reporting, train
+from trainonce.engines.runtimes import is_out_of_memory
 from trainonce.errors import RunInterruptedError
 from trainonce.messages.plain_text import in_one_line, reason_of
-from trainonce.training.results.measures import is_out_of_memory
+from trainonce.training.settings import RENAMED
 
 DONE = 0
 BAD_INPUT = 2
 RESUMABLE = 75
-"""EX_TEMPFAIL: whoever started the run may start it again."""
+"""EX_TEMPFAIL: a scheduler may start the run again."""
 
 
 def run_command(argv: Sequence[str] | None = None) -> int:
-    """Run one command; what the user got wrong is told in one line on stderr."""
+    """Run one command; bad input is reported in one line on stderr."""
     logging.captureWarnings(True)
     try:
         arguments = _parse(argv)
@@ -47,7 +45,7 @@ def run_command(argv: Sequence[str] | None = None) -> int:
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        _tell(f"not enough memory ({reason_of(error)}). Choose a smaller batch, image size or model.")
+        _tell(f"out of memory ({reason_of(error)}). Choose a smaller batch, image size or model.")
         return BAD_INPUT
     finally:
         logging.captureWarnings(False)
@@ -66,25 +64,24 @@ def _tell(line: str) -> None:
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Says in one line what it does not understand.
-
-    A flag is written out, so that no other is meant by mistake.
-    """
+    """Reports bad input in one line; flags can't be abbreviated."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, allow_abbrev=False)
 
     def refuse_unknown(self, words: Sequence[str]) -> None:
-        """End because of words that are left over, with the flag that looks most like the first of them."""
+        """Exit because of words that are left over; suggests the flag closest to the first of them."""
         flag = words[0].partition("=")[0]
-        near = get_close_matches(flag, self._option_string_actions, n=1, cutoff=0.6)
+        known = self._option_string_actions
+        new_name = f"--{RENAMED.get(flag.removeprefix('--'))}"
+        near = [new_name] if new_name in known else get_close_matches(flag, known, n=1, cutoff=0.6)
         kind = "option" if flag.startswith("-") else "argument"
         self.error(
             f"unrecognized {kind} {in_one_line(flag, 100)}" + (f". Did you mean {near[0]}?" if near else "")
         )
 
     def error(self, message: str) -> None:
-        """End with exit code 2."""
+        """Exit with code 2."""
         line = in_one_line(message)
         end = "" if line.endswith((".", "?")) else "."
         self.exit(BAD_INPUT, f"{self.prog}: {line}{end} See {self.prog} --help.\n")
@@ -101,7 +98,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="trainonce",
-        description="Structured pruning for any PyTorch model: train once, get a small model.",
+        description="Structured pruning for any PyTorch model. Train once. Ship a small model.",
     )
     parser.add_argument("--version", action="version", version=f"trainonce {trainonce.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -1,7 +1,4 @@
-"""`trainonce export` and `trainonce bench`.
-
-Take a run's folder to files for other programs, and to milliseconds.
-"""
+"""`trainonce export` and `trainonce bench`: a run's small model as a file, and its latency."""
 
 from __future__ import annotations
 
@@ -18,14 +15,15 @@ from rich.text import Text
 
 from trainonce.cli.finished_runs import add_run_arguments, load_small, open_run
 from trainonce.cli.printing import say, show, show_json
-from trainonce.deployment.benching import ENGINES, LARGEST_BATCH, Bench, bench
+from trainonce.deployment.benching import LARGEST_BATCH, Bench, bench
 from trainonce.deployment.exporting import export_artifact, export_onnx, export_program
+from trainonce.engines.runtimes import ENGINES
+from trainonce.engines.timing import Milliseconds
 from trainonce.errors import SettingError
 from trainonce.messages.plain_text import in_one_line
 from trainonce.recipes.run import build_run_model
 from trainonce.runs.report.table import as_title
 from trainonce.training.loop.processes import choose_device
-from trainonce.training.results.measures import Milliseconds
 
 ENDINGS = {"onnx": "model.onnx", "pt2": "model.pt2", "safetensors": "exported"}
 
@@ -34,27 +32,23 @@ def add_commands(commands: Any) -> None:
     """Add `export` and `bench`."""
     parser = commands.add_parser(
         "export",
-        help="write a run's small model for other programs",
-        description=(
-            "Write a run's small model for other programs, compared with it on every validation sample."
-        ),
+        help="export a run's small model to ONNX, torch.export or safetensors",
+        description=("Export a run's small model, and compare the file with it on every validation sample."),
     )
     add_run_arguments(parser, device="cpu")
     parser.add_argument(
         "--format",
         choices=tuple(ENDINGS),
         default="onnx",
-        help="onnx, pt2 (torch.export) or safetensors (the artefact); default: onnx",
+        help="onnx, pt2 (torch.export) or safetensors (what trainonce.load reads); default: onnx",
     )
-    parser.add_argument(
-        "--out", metavar="PATH", type=Path, help="where to write it (default: in the run's folder)"
-    )
+    parser.add_argument("--out", metavar="PATH", type=Path, help="output path (default: in the run's folder)")
     parser.set_defaults(run=_export)
     parser = commands.add_parser(
         "bench",
-        help="measure how fast a run's small model is",
+        help="measure the latency of a run's small model",
         description=(
-            "Measure latency and throughput of the dense and the small model in turns, in several engines."
+            "Measure latency and throughput of the dense and the small model, in turns, in several engines."
         ),
     )
     add_run_arguments(parser)
@@ -63,7 +57,7 @@ def add_commands(commands: Any) -> None:
         choices=ENGINES,
         nargs="+",
         default=list(ENGINES),
-        help="eager, compiled, onnxruntime; default: all",
+        help="eager, compiled (torch.compile), onnxruntime; default: all",
     )
     parser.add_argument(
         "--batch-size",
@@ -75,9 +69,13 @@ def add_commands(commands: Any) -> None:
         help="batch sizes to measure (default: 1 64)",
     )
     parser.add_argument(
-        "--seconds", metavar="X", type=float, default=5.0, help="per engine and batch size (default: 5)"
+        "--seconds",
+        metavar="X",
+        type=float,
+        default=5.0,
+        help="seconds per engine and batch size (default: 5)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON for other programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_bench)
 
 
@@ -85,7 +83,7 @@ def _export(arguments: argparse.Namespace) -> None:
     device = choose_device(arguments.device)
     path = arguments.out or arguments.folder / ENDINGS[arguments.format]
     if os.path.lexists(path):
-        raise SettingError(f"{path} exists already. Remove it, or choose another --out.")
+        raise SettingError(f"{path} exists already. Remove it, or pass another --out.")
     run, data = open_run(arguments)
     small = load_small(run, data, arguments.folder).to(device)
     if arguments.format == "onnx":
@@ -147,8 +145,8 @@ def _as_table(found: Bench, title: str) -> Table:
     table.caption = Text(
         "\n".join(
             [
-                "medians over the fastest and slowest tenth; images/s of the small model; saved: how much of "
-                "the saved FLOPs is saved time"
+                "median, below it 10th to 90th percentile; images/s: small model; saved: reduction in "
+                "latency as a fraction of the reduction in FLOPs"
             ]
             + [f"left out: {line}" for line in found.left_out]
         ),
@@ -162,5 +160,5 @@ def _place(device: str) -> str:
 
 
 def _with_spread(found: Milliseconds) -> str:
-    # In two lines: beside each other, the columns would not fit a terminal of 80.
+    # On two lines: side by side, the columns would not fit into 80 characters.
     return f"{found.median:.2f}\n{found.low:.2f}-{found.high:.2f}"

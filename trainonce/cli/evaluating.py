@@ -1,4 +1,4 @@
-"""`trainonce evaluate`: takes a run's folder, measures the small model in it on the validation data."""
+"""`trainonce evaluate`: accuracy of a run's small model on the validation data."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def add_commands(commands: Any) -> None:
     """Add `evaluate`."""
     parser = commands.add_parser(
         "evaluate",
-        help="measure a run's small model on the validation data",
-        description="Measure a run's small model on the validation data: top-1, top-5 and loss.",
+        help="evaluate a run's small model on the validation data",
+        description="Evaluate a run's small model on the validation data: top-1, top-5 and loss.",
     )
     add_run_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON for other programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_evaluate)
 
 

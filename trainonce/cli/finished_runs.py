@@ -1,4 +1,4 @@
-"""A run that a command looks at: takes its folder and flags, gives its settings, data and small model."""
+"""Finished runs: the settings, data and small model of a run's folder, for the commands that use them."""
 
 from __future__ import annotations
 
@@ -21,36 +21,32 @@ GIVEN = ("model", "data", "data_dir", "device")
 
 
 def add_run_arguments(parser: argparse.ArgumentParser, *, device: str = "auto") -> None:
-    """What every command on a finished run takes."""
-    parser.add_argument(
-        "folder", metavar="RUN", type=Path, help="the folder of a run, which holds config.yaml"
-    )
-    parser.add_argument(
-        "--model", metavar="MODEL", help="the model, if the run doesn't name it: that of trainonce.fit"
-    )
+    """Add the arguments of every command on a finished run."""
+    parser.add_argument("folder", metavar="RUN", type=Path, help="folder of a run (with config.yaml)")
+    parser.add_argument("--model", metavar="MODEL", help="the model, if the run was made by trainonce.fit")
     parser.add_argument(
         "--data",
         metavar="DATA",
-        help="the data, if the run doesn't name it, or other data of the same classes",
+        help="the data, if the run was made by trainonce.fit, or another data set with the same classes",
     )
     parser.add_argument(
-        "--data-dir", metavar="FOLDER", help="where the data's files are, if not where they were"
+        "--data-dir", metavar="FOLDER", help="folder of the data set's files, if they have moved"
     )
     parser.add_argument(
         "--device",
         metavar="DEVICE",
         default=device,
-        help=f"where to compute: auto, cpu, cuda, cuda:1, mps (default: {device})",
+        help=f"device: auto, cpu, cuda, cuda:1, mps (default: {device})",
     )
     add_trust_flag(parser)
 
 
 def open_run(arguments: argparse.Namespace) -> tuple[Run, DataSet]:
-    """The configuration and the data of a run that a command names."""
+    """The settings and the data of the run that a command was given."""
     folder: Path = arguments.folder
     if not (folder / CONFIG).is_file():
         raise SettingError(
-            f"there is no run in {folder}. Pass the folder that trainonce train wrote, which holds {CONFIG}."
+            f"there is no run in {folder}. Pass a folder that trainonce train wrote (with {CONFIG})."
         )
     given = {name: getattr(arguments, name) for name in GIVEN if getattr(arguments, name) is not None}
     config = _complete(read_config(folder), given, folder)
@@ -60,7 +56,7 @@ def open_run(arguments: argparse.Namespace) -> tuple[Run, DataSet]:
     check_run(run)
     if not (folder / SMALL).is_dir():
         raise SettingError(
-            f"the run in {folder} has no small model yet. Go on with {how_to_resume(folder, config)}."
+            f"the run in {folder} has no small model yet. Resume it with {how_to_resume(folder, config)}."
         )
     return run, open_kept_data(run, folder, is_named=bool(given.keys() & {"data", "data_dir"}))
 
@@ -71,7 +67,7 @@ def load_small(run: Run, data: DataSet, folder: Path) -> nn.Module:
 
 
 def _complete(config: dict[str, Any], given: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The configuration, refused if nothing names its model and data: the defaults would be wrong ones."""
+    """The configuration; SettingError if nothing names the model and the data, rather than wrong defaults."""
     if "model" in config and "data" in config:
         return config
     if missing := [
@@ -83,5 +79,5 @@ def _complete(config: dict[str, Any], given: dict[str, Any], folder: Path) -> di
             f"the run in {folder} was made by trainonce.fit, which doesn't record how the model was built. "
             f"Pass {' and '.join(missing)}."
         )
-    # A program may have written more into it than settings.
+    # config= of fit may hold more than settings.
     return {name: value for name, value in config.items() if name in limits_of(Run)}

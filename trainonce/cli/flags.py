@@ -1,4 +1,4 @@
-"""Flags for every setting: takes the fields of a run, gives the arguments of a parser, and the values that were given."""
+"""One command-line flag per setting of a run."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from trainonce.training.limits import Limits, defaults_of, limits_of
 
 SHORT = {"batch_size": ("-b",), "workers": ("-j",)}
 SECTIONS = {
-    "model and data": "model data data_dir download pretrained num_classes img_size augment workers max_bad_images",
-    "how small": "keep_flops keep_params keep round_to search_from shrink_from first_cut_from settle_from policy controller_share",
-    "how to train": "epochs batch_size accumulate opt lr momentum nesterov weight_decay sched warmup_epochs min_lr decay_epochs decay_rate "
-    "clip_grad smoothing mixup cutmix model_ema model_ema_decay",
-    "where and how fast": "device amp amp_dtype channels_last compile seed deterministic",
-    "safety and records": "max_bad_steps save_minutes save_epochs keep_checkpoints tensorboard",
+    "model and data": "model data data_dir download pretrained num_classes img_size augment workers "
+    "max_bad_images",
+    "pruning": "keep_flops keep_params protect round_to search_from shrink_from first_cut_from settle_from "
+    "policy controller_share",
+    "training": "epochs batch_size accumulate opt lr momentum nesterov weight_decay sched warmup_epochs "
+    "min_lr decay_epochs decay_rate clip_grad smoothing mixup cutmix model_ema model_ema_decay",
+    "hardware and reproducibility": "device amp amp_dtype channels_last compile seed deterministic",
+    "checkpoints and logs": "max_bad_steps save_minutes save_epochs keep_checkpoints tensorboard",
 }
-"""The settings in the order in which --help shows them."""
+"""The settings as --help groups them."""
 
 
 def add_setting_flags(parser: argparse.ArgumentParser) -> None:
-    """One flag per setting, in sections; what is not given is left out of the result."""
+    """Add one flag per setting; flags that are not given leave no attribute."""
     limits, defaults = limits_of(Run), defaults_of(Run)
     for title, names in SECTIONS.items():
         section = parser.add_argument_group(title)
@@ -32,7 +34,7 @@ def add_setting_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The settings that the command line names."""
+    """The settings that were given on the command line."""
     return {name: getattr(arguments, name) for name in limits_of(Run) if hasattr(arguments, name)}
 
 

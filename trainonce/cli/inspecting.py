@@ -17,20 +17,20 @@ from trainonce.zoo.inputs import describe
 from trainonce.zoo.sources import build
 
 _SOURCES = """\
-where models come from:
-  cifar:resnet56                    a model of the paper for small images
-  torchvision:resnet50              any name of torchvision.models.list_models()
-  timm:convnext_tiny                any name of timm.list_models()
+models:
+  cifar:resnet56                    one of the paper's models for small images
+  torchvision:resnet50              any of torchvision.models.list_models()
+  timm:convnext_tiny                any of timm.list_models()
   transformers:LlamaForCausalLM     a class of transformers, built from a small config
-  my_package.models:build           a function or class of yours, called without arguments
+  my_package.models:build           your own function or class, called without arguments
 
-Models get random weights; nothing is downloaded.
+Models are built with random weights; nothing is downloaded.
 """
 
 _EXAMPLES = """\
 examples:
   trainonce inspect torchvision:resnet50
-  trainonce inspect timm:swin_tiny_patch4_window7_224 --keep 'layers.0.*'
+  trainonce inspect timm:swin_tiny_patch4_window7_224 --protect 'layers.0.*'
   trainonce inspect my_package.models:build --input 1x3x224x224 --json
 """
 
@@ -39,9 +39,9 @@ def add_commands(commands: Any) -> None:
     """Add `inspect`."""
     inspect = commands.add_parser(
         "inspect",
-        help="show which channels of a model can be cut, what each group is worth, and what is kept and why",
+        help="show which channels of a model can be pruned, what they cost, and why the others can't",
         description=(
-            "Show which channels of a model can be cut, what each group is worth, and what is kept and why."
+            "Show which channels of a model can be pruned, what they cost, and why the others can't."
         ),
         epilog=f"{_SOURCES}\n{_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -55,25 +55,23 @@ def add_commands(commands: Any) -> None:
         action="append",
         default=[],
         help=(
-            "what the model is called with: 1x3x224x224, 1x16:int, mask=1x16:bool; once per input, in order "
+            "shape of an input: 1x3x224x224, 1x16:int, mask=1x16:bool; repeat for several inputs, in order "
             "or by name"
         ),
     )
     inspect.add_argument(
-        "--keep",
+        "--protect",
         metavar="PATTERN",
         action="append",
         default=[],
-        help="a group or module to leave whole, such as 'layer4.*'; may be given again",
+        help="a module or group that must not be pruned, such as 'layer4.*'; repeatable",
     )
     inspect.add_argument(
         "--all",
         action="store_true",
-        help="show also the kept axes that nothing writes, such as a norm's own vectors",
+        help="also show kept axes without a writer, such as the parameters of a norm",
     )
-    inspect.add_argument(
-        "--json", action="store_true", help="print JSON for other programs instead of a table"
-    )
+    inspect.add_argument("--json", action="store_true", help="print JSON instead of a table")
     inspect.set_defaults(run=_inspect)
 
 
@@ -83,7 +81,7 @@ def _inspect(arguments: argparse.Namespace) -> None:
     with progress.status(Text(f"building {in_one_line(arguments.source, 200)}")) as status:
         source = build(arguments.source, arguments.input)
         status.update(Text(f"inspecting {in_one_line(arguments.source, 200)}"))
-        partition = trainonce.inspect(source.model, source.example, keep=arguments.keep)
+        partition = trainonce.inspect(source.model, source.example, keep=arguments.protect)
     if arguments.json:
         sys.stdout.write(as_json(partition) + "\n")
     else:

@@ -1,4 +1,4 @@
-"""What a command prints: takes tables and values to stdout, as text for people or JSON for programs."""
+"""What a command prints to stdout: tables, lines, JSON."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from trainonce.messages.plain_text import in_one_line
 
 
 class _Terminal(Console):
-    """A console that leaves a closed pipe to the command: rich would end the process in its own way."""
+    """A console that leaves a closed pipe to the caller; rich would exit the process itself."""
 
     def on_broken_pipe(self) -> None:
-        """Raise it again."""
+        """Raise BrokenPipeError."""
         raise BrokenPipeError
 
 
@@ -31,7 +31,7 @@ def say(line: str) -> None:
 
 
 def show_json(value: Any, *, indent: int | None = None) -> None:
-    """Print JSON that every program can read: NaN and infinities, which JSON doesn't know, are null."""
+    """Print JSON; NaN and infinities, which JSON doesn't have, become null."""
     sys.stdout.write(json.dumps(finite(value), indent=indent, allow_nan=False) + "\n")
 
 

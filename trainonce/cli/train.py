@@ -1,4 +1,4 @@
-"""`trainonce train`: takes a recipe, a file and flags, trains, and says where the result is."""
+"""`trainonce train`: a run from a recipe, a file and flags."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from trainonce.errors import SettingError
 from trainonce.recipes.catalogue import find_recipe, recipe_names
 from trainonce.recipes.run import Run, check_run, run_from, scale_epochs, train
 from trainonce.runs.config_file import read_yaml, to_yaml
-from trainonce.runs.folder import CONFIG, Stage, check_start, clear, occupied, read_unchanged_config, stage_of
-from trainonce.runs.report.live import Silence, choose_view
+from trainonce.runs.file_names import CONFIG, PAGE
+from trainonce.runs.folder import Stage, check_start, clear, occupied, read_unchanged_config, stage_of
+from trainonce.runs.report.live import NullView, choose_view
 from trainonce.runs.report.run_table import as_run_table
-from trainonce.runs.report.writing import PAGE, complete_report
+from trainonce.runs.report.writing import complete_report
 from trainonce.training.session import MAY_DIFFER
 from trainonce.training.settings import as_plain
 from trainonce.zoo.names import how_to_resume
@@ -28,13 +29,13 @@ _EXAMPLES = """\
 examples:
   trainonce train digits.resnet20 --keep-flops 0.45 --out runs/demo
   trainonce train cifar10.resnet56 --data-dir ~/data --out runs/r56
-  trainonce train --model timm:convnext_atto --data folder:photos/ --keep-flops 0.5 --epochs 100 --out runs/mine
+  trainonce train --model timm:convnext_atto --data folder:photos/ --keep-flops 0.5 --out runs/mine
   trainonce train --config runs/r56/config.yaml --seed 1 --out runs/r56-again
   trainonce train --resume runs/r56
   torchrun --nproc-per-node 8 -m trainonce train imagenet.resnet50 --data-dir /data/imagenet --out runs/r50
 
-What counts, from the weakest: defaults, the recipe, --config, flags. --epochs scales every point of a recipe's schedule.
-Exit codes: 0 done, 2 bad input, 75 interrupted and able to go on.
+Flags override --config, which overrides the recipe. --epochs also scales a recipe's schedule.
+Exit codes: 0 done, 2 bad input, 75 interrupted (resume it with --resume).
 """
 
 
@@ -47,27 +48,23 @@ def add_commands(commands: Any) -> None:
         epilog=f"recipes:\n  {', '.join(recipe_names())}\n\n{_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("recipe", metavar="RECIPE", nargs="?", help="a run by name; see below")
+    parser.add_argument("recipe", metavar="RECIPE", nargs="?", help="name of a recipe; see below")
     parser.add_argument(
         "-c",
         "--config",
         metavar="FILE",
         type=Path,
-        help="settings as YAML, such as another run's config.yaml",
+        help="settings in YAML, such as another run's config.yaml",
     )
-    parser.add_argument(
-        "--out", metavar="FOLDER", type=Path, help="where the run is written (default: runs/NAME)"
-    )
+    parser.add_argument("--out", metavar="FOLDER", type=Path, help="output folder (default: runs/NAME)")
     parser.add_argument(
         "--resume",
         metavar="FOLDER",
-        help="go on with the run in this folder; auto: go on if --out holds this run",
+        help="resume the run in this folder; auto: resume if --out holds this run, else start it",
     )
     add_trust_flag(parser)
-    parser.add_argument(
-        "--print-config", action="store_true", help="print the settings that would count, and end"
-    )
-    parser.add_argument("--quiet", action="store_true", help="show nothing but the result")
+    parser.add_argument("--print-config", action="store_true", help="print the resulting settings and exit")
+    parser.add_argument("--quiet", action="store_true", help="show the result only")
     add_setting_flags(parser)
     parser.set_defaults(run=_train)
 
@@ -84,11 +81,11 @@ def _train(arguments: argparse.Namespace) -> None:
             with occupied(out):
                 clear(out)
                 page = complete_report(out)
-            say(f"the run in {out} is finished; its report: {page}")
+            say(f"the run in {out} is finished. Report: {page}")
         return
     if is_first and not resume:
         check_start(out, resume=False)
-    view = choose_view(f"{run.model} on {run.data}") if is_first and not arguments.quiet else Silence()
+    view = choose_view(f"{run.model} on {run.data}") if is_first and not arguments.quiet else NullView()
     try:
         result = train(run, out=out, resume=resume, view=view)
     finally:
@@ -101,7 +98,7 @@ def _train(arguments: argparse.Namespace) -> None:
 
 
 def _settle(arguments: argparse.Namespace) -> tuple[Run, Path, bool]:
-    """The run that all of recipe, file and flags make, its folder, and whether it goes on."""
+    """The run that recipe, file and flags define, its folder, and whether to resume it."""
     given = given_settings(arguments)
     if arguments.resume is not None and arguments.resume != "auto":
         return _settle_resumed(arguments, given)
@@ -134,27 +131,25 @@ def _settle_resumed(arguments: argparse.Namespace, given: dict[str, Any]) -> tup
     folder = Path(arguments.resume)
     if arguments.out is not None and arguments.out.resolve() != folder.resolve():
         raise SettingError(
-            f"--out is {arguments.out} and --resume is {folder}. A run goes on in its own folder: leave "
-            "--out out."
+            f"--out is {arguments.out} and --resume is {folder}. A run is resumed in its own folder: omit "
+            "--out."
         )
     if arguments.recipe is not None or arguments.config is not None:
-        raise SettingError(
-            "--resume takes all settings from the run's folder. Leave the recipe and --config out."
-        )
+        raise SettingError("--resume takes all settings from the run's folder. Omit the recipe and --config.")
     if not folder.is_dir() or stage_of(folder) is Stage.NEW:
-        raise SettingError(f"there is no run in {folder}. Pass the folder of a run, which holds config.yaml.")
+        raise SettingError(
+            f"there is no run in {folder}. Pass a folder that trainonce train wrote (with config.yaml)."
+        )
     config = read_unchanged_config(folder, may_differ=MAY_DIFFER)
     if "model" not in config:
         raise SettingError(
-            f"the run in {folder} was made by trainonce.fit, which has its model. Go on with "
-            f"{how_to_resume(folder, config)}."
+            f"the run in {folder} was made by trainonce.fit. Resume it with {how_to_resume(folder, config)}."
         )
-    # The model may be named again: that says that it is trusted.
+    # Naming the model again says that it is trusted.
     same = {"model"} if given.get("model") == config["model"] else set()
     if fixed := sorted(given.keys() - MAY_DIFFER - same):
         raise SettingError(
-            f"--{fixed[0].replace('_', '-')} can't change when a run goes on. Leave it out, or start another "
-            "run."
+            f"--{fixed[0].replace('_', '-')} can't change when a run is resumed. Omit it, or start a new run."
         )
     if not arguments.print_config and "model" not in given:
         check_trust(config["model"], file=folder / CONFIG, is_trusted=arguments.trust_code)

@@ -1,4 +1,4 @@
-"""Whose code runs: takes the model that a file names, refuses to import it unless the user trusts it."""
+"""Trust: code that a file names is imported only if the user allows it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ def add_trust_flag(parser: argparse.ArgumentParser) -> None:
         "--trust-code",
         action="store_true",
         help=(
-            "import and run the model's code (module.path:function) that a run's config.yaml or --config "
-            "names"
+            "allow config.yaml or --config to name the model as code (module.path:function), which is "
+            "imported and run"
         ),
     )
 
 
 def check_trust(source: object, *, file: Path, is_trusted: bool) -> None:
-    """Raise SettingError if a file names code, for a command line that doesn't.
+    """Raise SettingError if a file names its model as code and the user has not allowed that.
 
-    Nothing has been imported then.
-
-    The names of libraries' models are no code: they are looked up in the library's own list.
+    Nothing is imported. Names of torchvision or timm models are not code: they are looked up in a list.
     """
     if is_trusted or not isinstance(source, str) or not names_code(source):
         return

@@ -1,4 +1,1 @@
-"""Images to train and validate on, by name.
-
-Digits, cifar10, cifar100, fashion_mnist, imagenet, or a folder of your own.
-"""
+"""Data sets by name: digits, cifar10, cifar100, fashion_mnist, imagenet, or your own folder of images."""

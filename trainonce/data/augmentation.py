@@ -1,7 +1,4 @@
-"""Changed pictures.
-
-Takes a batch of uint8 images with their sample numbers and a seed, gives the batch as training sees it.
-"""
+"""Data augmentation of batches of uint8 images, seeded per sample."""
 
 from __future__ import annotations
 
@@ -18,16 +15,16 @@ from trainonce.data.sample_rng import mix, uniform
 
 
 class Augmentation(Protocol):
-    """Anything that changes a batch of images by sample number and seed alone."""
+    """Changes a batch of images depending on sample indices and seed alone."""
 
     def __call__(self, images_NCHW: Tensor, samples_N: Tensor, seed: int) -> Tensor:
-        """The changed batch, of the same shape and dtype."""
+        """The augmented batch, of the same shape and dtype."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """The images as they are."""
+    """No augmentation."""
 
     def __call__(self, images_NCHW: Tensor, samples_N: Tensor, seed: int) -> Tensor:
         """The same batch."""
@@ -36,13 +33,13 @@ class Unchanged:
 
 @dataclass(frozen=True, slots=True)
 class ShiftAndFlip:
-    """Each image moved by up to `shift` pixels, black at the rim, and mirrored half of the time if `flips`."""
+    """Shifts each image by up to `shift` pixels, padded with black, and flips half of them if `flips`."""
 
     shift: int
     flips: bool
 
     def __call__(self, images_NCHW: Tensor, samples_N: Tensor, seed: int) -> Tensor:
-        """One gather for the whole batch: 40 times the speed of one image after the other."""
+        """One gather for the whole batch, 40 times as fast as image by image."""
         height, width = images_NCHW.shape[2:]
         noise_N3 = uniform(samples_N, seed, 3)
         padded = F.pad(images_NCHW, (self.shift,) * 4)
@@ -58,13 +55,13 @@ class ShiftAndFlip:
 
 @dataclass(frozen=True, slots=True)
 class PerImage:
-    """A transform of torchvision on one image after the other, with torch's generator seeded for each sample."""
+    """A torchvision transform, image by image, with torch's generator seeded for each sample."""
 
     first: Augmentation
     transform: Callable[[Tensor], Tensor]
 
     def __call__(self, images_NCHW: Tensor, samples_N: Tensor, seed: int) -> Tensor:
-        """Slower than a batch at once: about 4,000 small images per second and core."""
+        """Slower than a whole batch at once: about 4,000 small images per second and core."""
         changed = []
         with torch.random.fork_rng(devices=[]):
             for image, sample in zip(
@@ -76,24 +73,18 @@ class PerImage:
 
 
 POLICIES = ("standard", "none", "trivial", "rand")
-"""What `--augment` takes.
-
-Shifts (and flips where a mirror image means the same), nothing, or one of torchvision's policies on top.
-"""
+"""What `--augment` takes: shift and flip, nothing, or shift and flip with a torchvision policy."""
 
 
 def policy_transform(policy: str) -> Callable[[Tensor], Tensor] | None:
-    """The transform of torchvision v2 that a policy adds, or None for those that are ours alone."""
+    """The torchvision transform that a policy adds; None if it adds none."""
     if policy == "trivial":
         return v2.TrivialAugmentWide()
     return v2.RandAugment() if policy == "rand" else None
 
 
 def small_image_augmentation(policy: str, image_size: int, *, flips: bool) -> Augmentation:
-    """The augmentation of small images.
-
-    An eighth of the picture as shift, which is CIFAR's 4 of 32 pixels.
-    """
+    """The augmentation of small images; shifts by an eighth of the image, as CIFAR's 4 of 32 pixels."""
     if policy == "none":
         return Unchanged()
     standard = ShiftAndFlip(shift=max(1, image_size // 8), flips=flips)

@@ -1,6 +1,6 @@
-"""From a file to pixels: takes a path, gives an image as bytes, or an OSError that says what is wrong.
+"""Image decoding: a file in, a uint8 tensor out, or an OSError that says what is wrong.
 
-A stranger's file may be anything: another format under a known ending, a pipe, a picture that fills memory.
+Files are not trusted: they may hide another format behind a known extension, be a pipe, or fill the memory.
 """
 
 from __future__ import annotations
@@ -18,57 +18,56 @@ from PIL import Image, ImageFile
 from torch import Tensor
 from torchvision.transforms import v2
 
-from trainonce.data.file_names import shown
+from trainonce.messages.plain_text import reason_of
 
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM")
-"""What the accepted endings stand for. Pillow knows more, and starts Ghostscript for one of them (EPS)."""
+"""The formats of the accepted extensions. Pillow knows more, and starts Ghostscript for one of them (EPS)."""
 ENDINGS = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"))
 MAX_PIXELS = 178_956_970
-"""Where Pillow itself speaks of a decompression bomb."""
+"""Pillow's own limit for decompression bombs."""
 FREE_PIXELS = 25_000_000
 MAX_PIXELS_PER_BYTE = 200
 """For images above FREE_PIXELS. The plainest photos have 20 pixels per byte, bombs thousands."""
 MAX_ASPECT = 100
-"""A strip longer than so many times its width would fill the memory when its shorter side is scaled up."""
+"""A longer strip would fill the memory when its shorter side is scaled up."""
 
 
 def decode(path: Path) -> Tensor:
-    """The image as bytes, three colours; of several frames the first."""
+    """The image as uint8 RGB; the first frame, if there are several."""
     with _readable(path) as image:
         image.load()
         return _as_tensor(image)
 
 
 def read_shorter_side(path: Path) -> int:
-    """Pixels of the shorter side, from the first bytes of the file alone."""
+    """Pixels of the shorter side, from the file's header."""
     with _readable(path) as image:
         return min(image.size)
 
 
 @contextmanager
 def _readable(path: Path) -> Iterator[Image.Image]:
-    """An image of an accepted format and a bearable size; whatever fails inside is an OSError."""
-    # A truncated file is an error, whatever another library has set.
+    """An image of an accepted format and size; every failure inside becomes an OSError."""
+    # Truncated files are an error, even if another library has changed this.
     ImageFile.LOAD_TRUNCATED_IMAGES = False
     try:
         with warnings.catch_warnings(), _opened(path) as stream:
-            # Odd metadata and large sizes; what matters of them is checked here.
+            # About odd metadata and large sizes; what matters is checked here.
             warnings.simplefilter("ignore")
             with Image.open(stream, formats=FORMATS) as image:
                 _check_size(*image.size, num_bytes=os.fstat(stream.fileno()).st_size)
                 yield image
     except Image.UnidentifiedImageError:
-        raise OSError(f"no image of a known format: {', '.join(FORMATS)}") from None
+        raise OSError(f"not an image of a known format: {', '.join(FORMATS)}") from None
     except Exception as error:
-        # Decoders of broken files fail in every way: struct.error, IndexError, OverflowError, MemoryError.
+        # Decoders fail on broken files in every way: struct.error, IndexError, OverflowError, MemoryError.
         system = error.strerror if isinstance(error, OSError) else None
-        reason = system or str(error) or type(error).__name__
-        raise OSError(shown(" ".join(reason.split()))) from None
+        raise OSError(system or reason_of(error)) from None
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    # A pipe would wait for a writer, for ever.
+    # A pipe would block until somebody writes to it.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     with os.fdopen(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -87,7 +86,7 @@ def _check_size(width: int, height: int, *, num_bytes: int) -> None:
 
 def _as_tensor(image: Image.Image) -> Tensor:
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
-        # Sixteen bits of grey; Pillow's own way to three colours would make all but the darkest pixels white.
-        grey_1HW = v2.functional.pil_to_tensor(image.convert("I")).clamp(0, 65535) >> 8
-        return grey_1HW.to(torch.uint8).repeat(3, 1, 1)
+        # 16-bit gray: Pillow's conversion to RGB would make all but the darkest pixels white.
+        gray_1HW = v2.functional.pil_to_tensor(image.convert("I")).clamp(0, 65535) >> 8
+        return gray_1HW.to(torch.uint8).repeat(3, 1, 1)
     return v2.functional.pil_to_tensor(image if image.mode == "RGB" else image.convert("RGB"))

@@ -1,7 +1,4 @@
-"""scikit-learn's digits.
-
-1797 handwritten digits of 8x8 pixels that are part of the package, so nothing is downloaded.
-"""
+"""scikit-learn's digits: 1797 images of 8x8 pixels that come with the package, without a download."""
 
 from __future__ import annotations
 
@@ -18,12 +15,9 @@ NUM_VALIDATION = 360
 
 @dataset("digits", shape=Shape(num_classes=10, image_size=8))
 def open_digits(_: str, options: DataOptions) -> DataSet:
-    """1437 samples to train and 360 to validate.
-
-    The first and the last in scikit-learn's order, as in its own examples.
-    """
+    """The first 1437 samples for training, the last 360 for validation, as in scikit-learn's examples."""
     found: Any = load_digits()
-    # Sixteen grey levels become 256; grey becomes three equal colours, as for image files.
+    # 16 gray levels become 256, and gray becomes RGB, as for image files.
     images_NHW = torch.from_numpy(found.images * (255 / 16)).round().to(torch.uint8)
     images_NCHW = images_NHW.unsqueeze(1).expand(-1, 3, -1, -1).contiguous()
     labels_N = torch.from_numpy(found.target).long()

@@ -1,4 +1,4 @@
-"""Fashion-MNIST through torchvision: 60,000 and 10,000 grey images of 28 pixels, all in memory."""
+"""Fashion-MNIST from torchvision, in memory: 60,000 and 10,000 gray images of 28 pixels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainonce.data.resizing import in_memory
 
 @dataset("fashion_mnist", shape=Shape(num_classes=10, image_size=28))
 def open_fashion_mnist(_: str, options: DataOptions) -> DataSet:
-    """Ten classes; grey becomes three equal colours, as for image files."""
+    """Fashion-MNIST, with gray as RGB."""
     parts = [
         through_torchvision("fashion_mnist", datasets.FashionMNIST, options, train=train)
         for train in (True, False)

@@ -1,4 +1,4 @@
-"""Names of files: takes a name as the disk has it, gives it in one spelling, as a message, as a number."""
+"""File names: normalized, shown in messages, and hashed for splits."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ MAX_SHOWN = 160
 
 
 def spelled(name: str) -> str:
-    """The name in composed form: a Mac takes accents apart, so that a copy of a file has another spelling."""
+    """The name in Unicode NFC; macOS stores names decomposed, so copies of a file may differ."""
     return unicodedata.normalize("NFC", name)
 
 
 def shown(name: object) -> str:
-    """A name for a message: in one line, with unprintable characters escaped, and no longer than it helps."""
+    """The name on one line, with unprintable characters escaped and its middle cut out if it is long."""
     text = printable(str(name))
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN // 2]}...{text[-MAX_SHOWN // 2 + 3 :]}"
 
 
 def number_of(name: str, seed: int = 0) -> int:
-    """A number from 0 to 2^64 - 1 that depends on the name and the seed alone, the same on every machine."""
-    # Names that are no UTF-8 arrive with lone surrogates, which plain UTF-8 refuses.
+    """A hash from 0 to 2^64 - 1 of the name and the seed, the same on every machine."""
+    # Names that are not UTF-8 arrive with lone surrogates, which strict UTF-8 can't encode.
     content = f"{seed}\0{spelled(name)}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.sha256(content).digest()[:8], "big")

@@ -1,8 +1,6 @@
-"""Images that stay in their files.
+"""Image files that are decoded on the fly by worker processes.
 
-Takes paths and labels, gives batches that other processes read and decode.
-
-A file that can't be decoded is named in the log and left out; after `max_bad_images` of them the run stops.
+A file that can't be decoded is logged and skipped; after `max_bad_images` of them the run stops.
 """
 
 from __future__ import annotations
@@ -23,20 +21,21 @@ from trainonce.data.decoding import decode
 from trainonce.data.file_names import shown
 from trainonce.data.identity.describing import describe_files
 from trainonce.data.listing import Listing
-from trainonce.data.pictures import Normalisation
+from trainonce.data.pictures import Normalization
 from trainonce.data.sample_rng import mix
+from trainonce.data.samples import Draw
 from trainonce.data.workers import read_batches
 from trainonce.errors import DataError
 
-IMAGENET = Normalisation(mean=(0.485, 0.456, 0.406), deviation=(0.229, 0.224, 0.225))
+IMAGENET = Normalization(mean=(0.485, 0.456, 0.406), deviation=(0.229, 0.224, 0.225))
 RESIZE_SHARE = 0.875
-"""The part of the picture that validation looks at: 224 of 256 pixels."""
+"""The center crop of validation: 224 of 256 pixels."""
 
 log = logging.getLogger("trainonce")
 
 
 def training_transform(image_size: int, augment: str) -> v2.Transform:
-    """A random part of the picture in the wanted size, mirrored half of the time, and the policy's own changes."""
+    """Random resized crop, random flip, and the transform of the policy."""
     if augment == "none":
         return validation_transform(image_size)
     added = policy_transform(augment)
@@ -45,7 +44,7 @@ def training_transform(image_size: int, augment: str) -> v2.Transform:
 
 
 def validation_transform(image_size: int) -> v2.Transform:
-    """The middle of the picture."""
+    """Resize and center crop."""
     return v2.Compose(
         [v2.Resize(round(image_size / RESIZE_SHARE), antialias=True), v2.CenterCrop(image_size)]
     )
@@ -53,7 +52,7 @@ def validation_transform(image_size: int) -> v2.Transform:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImageFiles:
-    """Images and labels that are read when they are needed."""
+    """Images that are read when they are needed, with their labels."""
 
     listing: Listing
     labels: Tensor
@@ -61,7 +60,7 @@ class ImageFiles:
     num_workers: int
     max_bad_images: int
     replaces_bad: bool
-    """Whether another image of the batch takes the place of a broken one (training), or the batch gets smaller (validation)."""
+    """Whether a broken image is replaced by another of the batch (training) or dropped (validation)."""
 
     bad: dict[Path, str] = field(default_factory=dict)
 
@@ -72,8 +71,8 @@ class ImageFiles:
         """Names, sizes and contents of the files."""
         return describe_files(self.listing.root, self.listing.names, self.listing.labels, count=len(self))
 
-    def batches(self, draws: Iterable[tuple[Tensor, int]]) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each draw of sample numbers and a seed: normalised images, and their labels."""
+    def batches(self, draws: Iterable[Draw]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Normalized images and labels for each draw."""
         for found in read_batches(_Reading(self), draws, num_workers=self.num_workers):
             if isinstance(found, DataError):
                 raise found
@@ -82,7 +81,7 @@ class ImageFiles:
             yield IMAGENET(images), labels
 
     def read(self, samples: Tensor, seed: int) -> tuple[Tensor, Tensor, list[tuple[str, str]]]:
-        """One batch of bytes, its labels, and the files that could not be read."""
+        """One uint8 batch, its labels, and the files that could not be read."""
         images: list[Tensor] = []
         kept: list[int] = []
         broken: list[tuple[str, str]] = []
@@ -99,7 +98,7 @@ class ImageFiles:
                 kept.append(sample)
         if not images:
             raise DataError(
-                f"no image of a batch can be read, such as {shown(broken[0][0])} ({broken[0][1]}). Mend or "
+                f"no image of a batch can be read, such as {shown(broken[0][0])} ({broken[0][1]}). Fix or "
                 "remove them."
             )
         while self.replaces_bad and len(images) < len(samples):
@@ -116,18 +115,17 @@ class ImageFiles:
 
 
 def check_bad(bad: dict[Path, str], limit: int) -> None:
-    """Raise DataError when more files are broken than may be."""
+    """Raise DataError if there are more broken files than the limit."""
     if len(bad) > limit:
         path, reason = next(reversed(bad.items()))
         raise DataError(
-            f"{len(bad)} images can't be read, more than the {limit} that are allowed; "
-            f"the last is {shown(path)} ({reason}). "
-            f"Mend or remove them, or allow more with --max-bad-images."
+            f"{len(bad)} images can't be read, and the limit is {limit}; the last is {shown(path)} "
+            f"({reason}). Fix or remove them, or raise --max-bad-images."
         )
 
 
 class _Reading(Dataset[Any]):
-    """What a reading process holds: a draw in, a batch out."""
+    """A data set whose items are whole batches, indexed by draws."""
 
     def __init__(self, files: ImageFiles) -> None:
         self.files = files
@@ -136,5 +134,5 @@ class _Reading(Dataset[Any]):
         try:
             return self.files.read(*draw)
         except DataError as error:
-            # An error that a process raises arrives with its whole traceback; as a value it arrives as it is.
+            # An exception would arrive from the worker with its whole traceback; a value arrives as it is.
             return error

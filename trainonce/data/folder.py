@@ -1,7 +1,7 @@
-"""Your own images: takes a folder with one folder per class, gives training and validation samples.
+"""Your own images, in one folder per class.
 
 photos/train/cat/1.jpg    photos/val/cat/9.jpg        or train/ and test/
-photos/cat/1.jpg                                      one folder, split by the names of the files
+photos/cat/1.jpg                                      one folder, split by file name
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from trainonce.data.file_names import shown
 from trainonce.data.files import IMAGENET, ImageFiles, check_bad, training_transform, validation_transform
 from trainonce.data.identity.describing import describe_files
 from trainonce.data.listing import Listing, Listings, list_classes, list_images, training_folder
-from trainonce.data.pictures import Normalisation, Pictures
+from trainonce.data.pictures import Normalization, Pictures
 from trainonce.data.sizing import describe_sizes, own_size, typical_side
 from trainonce.errors import DataError
 
 LARGEST_IN_MEMORY = 64
-"""Images of up to this many pixels are decoded once and kept."""
+"""Images up to this size in pixels are decoded once and kept in memory."""
 
 log = logging.getLogger("trainonce")
 
 
 def describe_folder(path: str | Path, options: DataOptions) -> Shape:
-    """How many classes there are folders for, and the size of the images; of those, a few are looked at."""
+    """The number of class folders, and the size of the images, from a few of them."""
     first = training_folder(find_root(path, options))
     classes = list_classes(first)
     size = options.image_size or own_size(typical_side(first, classes))
@@ -40,7 +40,7 @@ def describe_folder(path: str | Path, options: DataOptions) -> Shape:
 
 @dataset("folder", shape=describe_folder)
 def open_folder(path: str, options: DataOptions) -> DataSet:
-    """What is in a folder, at the size of its images and at most 224 pixels unless options say otherwise."""
+    """A folder of images, by default at their own size, at most 224 pixels."""
     root = find_root(path, options)
     listings = list_images(root, seed=options.seed)
     side = typical_side(training_folder(root), list_classes(training_folder(root)))
@@ -49,7 +49,7 @@ def open_folder(path: str, options: DataOptions) -> DataSet:
 
 
 def find_root(path: str | Path, options: DataOptions) -> Path:
-    """The folder itself, or where the options say that its files are now."""
+    """The folder, or `data_dir` of the options, if it has moved."""
     return expanded(path if options.data_dir is None else options.data_dir)
 
 
@@ -61,19 +61,19 @@ def from_listings(
     side: int | None,
     size: int,
 ) -> DataSet:
-    """A data set of image files: in memory if they are small, read when needed otherwise."""
+    """A data set of image files: small ones in memory, large ones decoded on the fly."""
     train: Any
     validation: Any
     if size <= LARGEST_IN_MEMORY:
         bad: dict[Path, str] = {}
         images, labels = _decode_all(listings.train, size, bad, options.max_bad_images)
-        normalise = Normalisation.of(images)
+        normalize = Normalization.of(images)
         augment = small_image_augmentation(options.augment, size, flips=True)
-        train = Pictures(images, labels, normalise, augment, _Origin(listings.train, len(images)))
+        train = Pictures(images, labels, normalize, augment, _Origin(listings.train, len(images)))
         images, labels = _decode_all(listings.validation, size, bad, options.max_bad_images)
-        validation = Pictures(images, labels, normalise, identify=_Origin(listings.validation, len(images)))
+        validation = Pictures(images, labels, normalize, identify=_Origin(listings.validation, len(images)))
     else:
-        normalise = IMAGENET
+        normalize = IMAGENET
         train = _files(listings.train, options, training_transform(size, options.augment), is_training=True)
         validation = _files(listings.validation, options, validation_transform(size), is_training=False)
     classes, place = listings.classes, shown(listings.train.root)
@@ -87,10 +87,10 @@ def from_listings(
             "image_size": size,
             "augment": options.augment,
             "split": listings.split,
-            "normalization": normalise.as_plain(),
+            "normalization": normalize.as_plain(),
         },
         summary=(
-            f"{len(train):,} images to train on, {len(validation):,} to validate on, in {place}",
+            f"{len(train):,} training and {len(validation):,} validation images in {place}",
             list_few(classes),
             listings.split,
             describe_sizes(side, size),
@@ -99,7 +99,7 @@ def from_listings(
 
 
 class _Origin:
-    """The files that images in memory come from; described when asked, because that reads them all."""
+    """Describes the files that images in memory come from, only when asked, because it reads them all."""
 
     def __init__(self, listing: Listing, count: int) -> None:
         self._listing, self._count = listing, count
@@ -134,7 +134,7 @@ def _decode_all(listing: Listing, size: int, bad: dict[Path, str], limit: int) -
             check_bad(bad, limit)
     if not images:
         raise DataError(
-            f"none of the {len(listing)} images can be read, such as {shown(next(iter(bad)))}. Mend or "
+            f"none of the {len(listing)} images can be read, such as {shown(next(iter(bad)))}. Fix or "
             "remove them."
         )
     return torch.stack(images), torch.tensor(labels, dtype=torch.long)

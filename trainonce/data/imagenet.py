@@ -1,4 +1,4 @@
-"""ImageNet from a folder with `train/` and `val/`, one folder per class in each, as torchvision and timm read it."""
+"""ImageNet from a folder with `train/` and `val/`, in the layout of torchvision and timm."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from trainonce.errors import DataError
 
 
 def describe_imagenet(_: str, options: DataOptions) -> Shape:
-    """As many classes as there are folders."""
+    """The number of class folders."""
     classes = list_classes(_find_root(options) / "train")
     return Shape(num_classes=len(classes), image_size=options.image_size or LARGEST_SIZE)
 
 
 @dataset("imagenet", shape=describe_imagenet)
 def open_imagenet(_: str, options: DataOptions) -> DataSet:
-    """224 pixels unless the options say otherwise. The files can't be downloaded without an account."""
+    """ImageNet, by default at 224 pixels. It can't be downloaded without an account."""
     root = _find_root(options)
     side = typical_side(root / "train", list_classes(root / "train"))
     size = options.image_size or LARGEST_SIZE
@@ -31,12 +31,12 @@ def open_imagenet(_: str, options: DataOptions) -> DataSet:
 def _find_root(options: DataOptions) -> Path:
     if options.data_dir is None:
         raise DataError(
-            "imagenet needs --data-dir, a folder with train/ and val/ and one folder per class in each."
+            "imagenet needs --data-dir, a folder with train/ and val/, each with one folder per class."
         )
     root = expanded(options.data_dir)
     if not os.path.isdir(root / "train"):
         raise DataError(
-            f"there is no train/ in {shown(root)}. Give a folder with train/ and val/ and one folder per "
-            "class in each."
+            f"there is no train/ in {shown(root)}. Pass a folder with train/ and val/, each with one folder "
+            "per class."
         )
     return root

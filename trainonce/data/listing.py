@@ -1,6 +1,6 @@
-"""Which images there are: takes a folder with one folder per class, gives files to train and validate on.
+"""The image files of a folder with one folder per class, split into training and validation.
 
-A file's part depends on its own name and the seed: whatever is added or removed beside it, it stays there.
+The split of a file depends on its name and the seed alone, whatever other files are added or removed.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ log = logging.getLogger("trainonce")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listing:
-    """Image files with their classes."""
+    """Image files with their labels."""
 
     root: Path
     names: Sequence[str]
-    """Below the root, with / between folders; the first of them is the class."""
+    """Relative to the root, with / between folders; the first folder is the class."""
     labels: Sequence[int]
 
     def __len__(self) -> int:
         return len(self.names)
 
     def only(self, numbers: Sequence[int]) -> Listing:
-        """These files alone."""
+        """A subset of the files."""
         names = [self.names[number] for number in numbers]
         return Listing(self.root, names, [self.labels[number] for number in numbers])
 
     def path(self, number: int) -> Path:
-        """Where a file is."""
+        """The path of a file."""
         return self.root / self.names[number]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listings:
-    """The images of a folder in two parts."""
+    """The images of a folder, split in two."""
 
     classes: tuple[str, ...]
     train: Listing
     validation: Listing
     split: str
-    """How they were divided, in words."""
+    """How they were split, in words; runs record it and compare it on resume, so it must not change."""
 
 
 def list_images(root: Path, *, seed: int) -> Listings:
-    """The classes and the files of each part; an empty class or an unknown one is named."""
+    """The classes and the files of each split; DataError for an empty or unknown class."""
     first = training_folder(root)
     folders = list_classes(first)
     classes = tuple(folders)
@@ -67,7 +67,7 @@ def list_images(root: Path, *, seed: int) -> Listings:
     second = next((root / name for name in VALIDATION_NAMES if os.path.isdir(root / name)), None)
     if second is None:
         raise DataError(
-            f"{shown(root)} has a train/ and nothing to validate on. Add a folder val/ or test/ beside it."
+            f"{shown(root)} has train/, but no validation data. Add a folder val/ or test/ next to it."
         )
     present = list_classes(second, is_first=False)
     for name in present:
@@ -75,7 +75,7 @@ def list_images(root: Path, *, seed: int) -> Listings:
             near = next((known for known in classes if known.casefold() == name.casefold()), None)
             advice = f"Did you mean {shown(near)}?" if near else "Add it there, or remove it here."
             raise DataError(
-                f"class '{shown(name)}' is in {shown(second)}, and not in {shown(first)}. {advice}"
+                f"class '{shown(name)}' is in {shown(second)}, but not in {shown(first)}. {advice}"
             )
     numbers = {name: number for number, name in enumerate(classes)}
     validation = list_files(second, present, labels=numbers)
@@ -88,36 +88,35 @@ def list_images(root: Path, *, seed: int) -> Listings:
 
 
 def training_folder(root: Path) -> Path:
-    """Where the folders of the classes are: train/, if there is one."""
+    """The folder that holds the class folders: train/, if there is one."""
     return root / "train" if os.path.isdir(root / "train") else root
 
 
 def list_classes(folder: Path, *, is_first: bool = True) -> dict[str, str]:
-    """From the names of the classes, in their order, to their folders; at least two, if `is_first`."""
+    """Class names in order, each with its folder; DataError for fewer than two if `is_first`."""
     try:
         with os.scandir(folder) as entries:
             found = sorted(entry.name for entry in entries if entry.name[0] != "." and entry.is_dir())
     except OSError as error:
         raise DataError(
-            f"can't read {shown(folder)} ({error.strerror}). Allow reading it, or give another folder."
+            f"can't read {shown(folder)} ({error.strerror}). Check its permissions, or pass another folder."
         ) from None
     classes: dict[str, str] = {}
     for name in found:
         if spelled(name) in classes:
             raise DataError(
-                f"two folders in {shown(folder)} are called '{shown(name)}', in two forms of Unicode. Make "
-                "one of them."
+                f"two folders in {shown(folder)} are called '{shown(name)}' in two Unicode forms. Merge them."
             )
         classes[spelled(name)] = name
     if is_first and len(classes) < 2:
         raise DataError(
-            f"{shown(folder)} holds {len(classes)} classes, two are needed. Give a folder with one folder of "
-            "images per class."
+            f"{shown(folder)} has {len(classes)} classes, and at least 2 are needed. Pass a folder with one "
+            "folder of images per class."
         )
     if is_first and all(name.casefold() in PART_NAMES for name in classes):
         names = " and ".join(map(shown, classes))
         raise DataError(
-            f"{shown(folder)} holds {names}, which would be taken for classes. Call them train and val."
+            f"{shown(folder)} has {names}, which would be taken for classes. Rename them to train and val."
         )
     return {name: classes[name] for name in sorted(classes)}
 
@@ -129,7 +128,7 @@ def list_files(
     labels: dict[str, int] | None = None,
     warns: bool = True,
 ) -> Listing:
-    """The image files of these classes, by class and name; links are followed, hidden files left out."""
+    """The image files of these classes, sorted; links are followed, hidden files are skipped."""
     labels = labels or {name: number for number, name in enumerate(classes)}
     names: list[str] = []
     numbers: list[int] = []
@@ -148,7 +147,7 @@ def list_files(
         numbers += [labels[name]] * len(found)
     if odd and warns:
         log.warning(
-            "left out what is called an image and is no file: %d in %s, such as %s",
+            "skipped %d entries in %s that are named like images but are not files, such as %s",
             len(odd),
             shown(folder),
             shown(odd[0]),
@@ -157,7 +156,7 @@ def list_files(
 
 
 def _walk(folder: Path, odd: list[str]) -> list[str]:
-    """The names of image files below a folder; pipes, devices and links to nothing go to `odd`."""
+    """The names of image files below a folder; pipes, devices and broken links go to `odd`."""
     found: list[str] = []
     left, seen = [""], {os.path.realpath(folder)}
     while left:
@@ -171,7 +170,7 @@ def _walk(folder: Path, odd: list[str]) -> list[str]:
             for entry in here:
                 name = f"{prefix}{entry.name}"
                 if entry.is_dir():
-                    # Once each: a link to a folder above would lead in circles.
+                    # Once each: a link to a parent folder would loop forever.
                     place = os.path.realpath(entry.path)
                     if place not in seen:
                         seen.add(place)
@@ -180,20 +179,21 @@ def _walk(folder: Path, odd: list[str]) -> list[str]:
                     (found if entry.is_file() else odd).append(name)
         except OSError as error:
             raise DataError(
-                f"can't read {shown(folder / prefix)} ({error.strerror}). Allow reading it, or remove it."
+                f"can't read {shown(folder / prefix)} ({error.strerror}). Check its permissions, or remove "
+                "it."
             ) from None
     return found
 
 
 def is_image_name(name: str) -> bool:
-    """Whether a file's ending is that of an image."""
+    """Whether a file has the extension of an image."""
     return os.path.splitext(name)[1].lower() in ENDINGS
 
 
 def _split(found: Listing, classes: tuple[str, ...], seed: int) -> Listings:
-    """Each file to the part that its name and the seed say.
+    """Split by the hash of file name and seed.
 
-    If a class is so small that one part got none of it, the file nearest to the border changes sides.
+    If a small class would be missing from one split, the file closest to the threshold changes sides.
     """
     of_class: dict[int, list[int]] = {}
     for number, label in enumerate(found.labels):
@@ -202,8 +202,8 @@ def _split(found: Listing, classes: tuple[str, ...], seed: int) -> Listings:
     for label, numbers in of_class.items():
         if len(numbers) < 2:
             raise DataError(
-                f"class '{shown(classes[label])}' in {shown(found.root)} has one image. Add a second, so "
-                "that one can validate."
+                f"class '{shown(classes[label])}' in {shown(found.root)} has one image. Add a second one "
+                "for validation."
             )
         chances = [number_of(found.names[number].partition("/")[2], seed) / 2**64 for number in numbers]
         validates = [chance < VALIDATION_SHARE for chance in chances]
@@ -222,7 +222,7 @@ def _warn_of_loose(folder: Path) -> None:
     loose = sorted(name for name in os.listdir(folder) if is_image_name(name) and not name.startswith("."))
     if loose:
         log.warning(
-            "not used, because they are in no class: %d images in %s, such as %s",
+            "ignored %d images in %s that are in no class folder, such as %s",
             len(loose),
             shown(folder),
             shown(loose[0]),
@@ -235,7 +235,7 @@ def _warn_of_alike(classes: Sequence[str]) -> None:
         other = seen.setdefault(name.casefold(), name)
         if other != name:
             log.warning(
-                "classes '%s' and '%s' differ in upper and lower case alone; they are taken for two",
+                "classes '%s' and '%s' differ in case only; they are treated as two classes",
                 shown(other),
                 shown(name),
             )

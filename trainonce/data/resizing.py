@@ -1,7 +1,4 @@
-"""From tensors of images to a data set.
-
-Takes training and validation images as bytes, gives them in the wanted size, normalised.
-"""
+"""Data sets from image tensors: resized, normalized, in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from torch import Tensor
 from trainonce.data.augmentation import small_image_augmentation
 from trainonce.data.catalogue import DataOptions, DataSet, list_few
 from trainonce.data.identity.describing import describe_tensors
-from trainonce.data.pictures import Normalisation, Pictures
+from trainonce.data.pictures import Normalization, Pictures
 from trainonce.data.sizing import describe_sizes
 
 Labelled = tuple[Tensor, Tensor]
@@ -32,26 +29,23 @@ def in_memory(
     *,
     flips: bool,
 ) -> DataSet:
-    """A data set of images that are all in memory.
-
-    `flips` says whether a mirror image still means the same.
-    """
+    """A data set in memory; `flips` says whether mirrored images keep their class."""
     side, counts = train[0].shape[-1], [len(labels) for _, labels in (train, validation)]
     size = options.image_size or side
     train_images, validation_images = resize(train[0], size), resize(validation[0], size)
-    normalise = Normalisation.of(train_images)
+    normalize = Normalization.of(train_images)
     augment = small_image_augmentation(options.augment, size, flips=flips)
-    # Of the images as they came: resized ones may differ by a rounding between machines.
+    # Before resizing, which may round differently on other machines.
     origins = [partial(describe_tensors, part) for part in (train, validation)]
     return DataSet(
         name=name,
         classes=classes,
         image_size=size,
-        train=Pictures(train_images, train[1], normalise, augment, origins[0]),
-        validation=Pictures(validation_images, validation[1], normalise, identify=origins[1]),
-        settings={"image_size": size, "augment": options.augment, "normalization": normalise.as_plain()},
+        train=Pictures(train_images, train[1], normalize, augment, origins[0]),
+        validation=Pictures(validation_images, validation[1], normalize, identify=origins[1]),
+        settings={"image_size": size, "augment": options.augment, "normalization": normalize.as_plain()},
         summary=(
-            f"{counts[0]:,} images to train on, {counts[1]:,} to validate on, as {name} divides them",
+            f"{counts[0]:,} training and {counts[1]:,} validation images, the standard split of {name}",
             list_few(classes),
             describe_sizes(side, size),
         ),
@@ -59,18 +53,18 @@ def in_memory(
 
 
 def with_normalization(data: DataSet, kept: Mapping[str, Any] | None) -> DataSet:
-    """The data set with the normalization that a run has kept: its model needs images as in training."""
+    """The data set with the normalization that a run has recorded, which its model was trained with."""
     found = (kept or {}).get("settings")
     found = found.get("normalization") if isinstance(found, dict) else None
     train, validation = data.train, data.validation
     if not (_is_normalization(found) and isinstance(train, Pictures) and isinstance(validation, Pictures)):
         return data
-    normalise = Normalisation(*map(tuple, found))
+    normalize = Normalization(*map(tuple, found))
     return replace(
         data,
-        train=replace(train, normalise=normalise),
-        validation=replace(validation, normalise=normalise),
-        settings={**data.settings, "normalization": normalise.as_plain()},
+        train=replace(train, normalize=normalize),
+        validation=replace(validation, normalize=normalize),
+        settings={**data.settings, "normalization": normalize.as_plain()},
     )
 
 
@@ -85,10 +79,10 @@ def _is_normalization(found: Any) -> TypeGuard[list[list[float]]]:
 
 
 def resize(images_NCHW: Tensor, size: int) -> Tensor:
-    """The images with `size` rows and columns, as bytes."""
+    """The images at `size` x `size` pixels, as uint8."""
     if tuple(images_NCHW.shape[2:]) == (size, size):
         return images_NCHW.contiguous()
-    # In pieces: a float copy of a whole data set would take four times its memory.
+    # In chunks: a float copy of the data set would take four times its memory.
     pieces = [
         F.interpolate(piece.float(), size=(size, size), mode="bilinear", antialias=True)
         for piece in images_NCHW.split(1024)

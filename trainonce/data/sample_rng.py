@@ -1,9 +1,7 @@
-"""Random numbers that belong to a sample.
+"""Random numbers per sample: hashes of (seed, sample, column).
 
-Takes sample numbers and a seed, gives the same numbers whoever reads the sample.
-
-A generator's numbers depend on what was drawn before, so that a resumed run, or one on more processes, would
-augment otherwise. Here every number is a hash of (seed, sample, column).
+Numbers of a generator depend on what was drawn before, so a resumed run, or one with more processes, would
+augment differently.
 """
 
 from __future__ import annotations
@@ -18,17 +16,17 @@ _MASK = (1 << 64) - 1
 
 
 def mix(*numbers: int) -> int:
-    """One number from 0 to 2^63 - 1 that depends on all of these and on their order."""
+    """A hash from 0 to 2^63 - 1 of all the numbers in their order."""
     state = 0
     for number in numbers:
-        state = _finalise((state * 0x9E3779B97F4A7C15 + number + 0x9E3779B97F4A7C15) & _MASK)
+        state = _finalize((state * 0x9E3779B97F4A7C15 + number + 0x9E3779B97F4A7C15) & _MASK)
     return state >> 1
 
 
 def uniform(samples_N: Tensor, seed: int, num_columns: int) -> Tensor:
-    """Numbers in [0, 1), one row per sample; equal samples have equal rows, whatever stands beside them.
+    """Numbers in [0, 1), one row per sample; equal samples have equal rows in any batch.
 
-    This is the finaliser of splitmix64 on sample * num_columns + column. Shapes: N samples, K columns.
+    This is the finalizer of splitmix64 on sample * num_columns + column. Shapes: N samples, K columns.
     """
     columns_K = torch.arange(num_columns, dtype=torch.long)
     state_NK = samples_N.long().unsqueeze(1) * num_columns + columns_K
@@ -41,21 +39,21 @@ def uniform(samples_N: Tensor, seed: int, num_columns: int) -> Tensor:
 
 
 def seed_everything(seed: int) -> None:
-    """Begin the streams of torch, of Python and, where it is in use, of numpy anew."""
+    """Seed torch, Python and, if it is loaded, numpy."""
     torch.manual_seed(seed)
     random.seed(seed)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(seed % 2**32)
 
 
-def _finalise(state: int) -> int:
+def _finalize(state: int) -> int:
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
     return state ^ (state >> 31)
 
 
 def _shift(state: Tensor, bits: int) -> Tensor:
-    """A shift to the right that brings zeros in, not the sign."""
+    """Logical right shift."""
     return (state >> bits) & ((1 << (64 - bits)) - 1)
 
 

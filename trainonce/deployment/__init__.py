@@ -1,1 +1,1 @@
-"""Out of torch: takes a small model to files that other programs run, and measures how fast it is there."""
+"""Deployment: the small model as a file, and its latency in each engine."""

@@ -1,7 +1,4 @@
-"""Files for other programs.
-
-Takes a model and samples, writes ONNX, a torch.export program or an artefact, each compared with the model.
-"""
+"""Export to ONNX, torch.export and safetensors; each file is compared with the model."""
 
 from __future__ import annotations
 
@@ -16,35 +13,35 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainonce.data.samples import Samples
 from trainonce.errors import ExportError
 from trainonce.execution.comparison import Difference, compare
 from trainonce.messages.plain_text import reason_of
 from trainonce.storage.artifact import load, save
 from trainonce.storage.atomic import draft_of, refuse_links
-from trainonce.training.batches.samples import Samples
 from trainonce.training.loop.evaluation import logits_of
 
 LARGEST_DIFFERENCE = 1e-3
-"""Relative to the largest score; ONNX Runtime sums in another order."""
+"""Relative to the largest logit; ONNX Runtime sums in another order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A file that was compared with the model."""
+    """An exported file that agrees with the model."""
 
     path: Path
     num_samples: int
     largest_difference: float
-    """Between any two scores, relative to the largest score."""
+    """Of the logits, relative to the largest logit."""
 
 
 def export_onnx(model: nn.Module, samples: Samples, path: Path) -> Exported:
-    """An ONNX file for any batch size, run by ONNX Runtime on every sample."""
+    """Write an ONNX file for any batch size, and run it on every sample with ONNX Runtime."""
     try:
         import onnxruntime
     except ImportError:
         raise ExportError(
-            "ONNX needs packages that are not installed. Install them with: pip install 'trainonce[export]'"
+            "ONNX export needs more packages. Install them with: pip install 'trainonce[export]'"
         ) from None
     with _draft_of(path) as draft, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -76,10 +73,9 @@ def export_onnx(model: nn.Module, samples: Samples, path: Path) -> Exported:
 
 
 def export_program(model: nn.Module, samples: Samples, path: Path) -> Exported:
-    """A `torch.export` program for any batch size, read again and compared.
+    """Write a `torch.export` program for any batch size, and compare it.
 
-    Reading such a file can run code, so what is read are the bytes that were made here; the file must hold
-    the same.
+    Loading such a file can run code, so the bytes that were made here are loaded, never a file.
     """
     content = io.BytesIO()
     try:
@@ -87,7 +83,7 @@ def export_program(model: nn.Module, samples: Samples, path: Path) -> Exported:
         program = torch.export.export(
             model.eval(), (example,), dynamic_shapes=({0: torch.export.Dim("batch")},)
         )
-        # Into memory: torch's own writing of files ends the whole process on a full disk.
+        # Into memory: torch aborts the process if it writes to a full disk.
         torch.export.save(program, content)
     except Exception as error:
         raise ExportError(f"torch can't export this model ({reason_of(error)}).") from error
@@ -99,16 +95,13 @@ def export_program(model: nn.Module, samples: Samples, path: Path) -> Exported:
     with _draft_of(path) as draft:
         draft.write_bytes(content.getvalue())
         if draft.read_bytes() != content.getvalue():
-            raise OSError("it was not written as it is")
+            raise OSError("it was not written correctly")
     return found
 
 
 @contextmanager
 def _draft_of(path: Path) -> Iterator[Path]:
-    """A file that gets the name `path` when the block ends well, and is gone when it doesn't.
-
-    What has that name stays till then.
-    """
+    """A temporary file that replaces `path` if the block succeeds, and is removed otherwise."""
     refuse_links(path, within=path.parent)
     draft = draft_of(path)
     try:
@@ -117,7 +110,7 @@ def _draft_of(path: Path) -> Iterator[Path]:
     except OSError as error:
         reason = error.strerror or reason_of(error)
         raise ExportError(
-            f"can't write {path} ({reason}). Make room there and allow writing, or pass another --out."
+            f"can't write {path} ({reason}). Check disk space and permissions, or pass another --out."
         ) from None
     finally:
         with suppress(OSError):
@@ -127,14 +120,14 @@ def _draft_of(path: Path) -> Iterator[Path]:
 def export_artifact(
     model: nn.Module, samples: Samples, path: Path, *, build: Callable[[], nn.Module]
 ) -> Exported:
-    """The folder that `trainonce.load` reads, loaded onto a freshly built model."""
+    """Write the folder that `trainonce.load` reads, and load it into a freshly built model."""
     save(model, path)
     device = _device_of(model)
     return _compared(_Placed(model, device), samples, path, _Placed(load(path, into=build()).eval(), device))
 
 
 class _Placed(nn.Module):
-    """A model on its device that takes samples from the CPU and gives its scores there, to be compared."""
+    """A model on its device that takes inputs from the CPU and returns its logits there."""
 
     def __init__(self, model: nn.Module, device: torch.device) -> None:
         super().__init__()
@@ -142,11 +135,11 @@ class _Placed(nn.Module):
         self.device = device
 
     def train(self, mode: bool = True) -> _Placed:
-        """Nothing: both models are in eval mode already, and an exported program has no other."""
+        """Stay in eval mode: an exported program has no other."""
         return self
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The scores of classes."""
+        """The logits."""
         return logits_of(self.model(inputs.to(self.device))).cpu()
 
 
@@ -155,7 +148,7 @@ def _device_of(model: nn.Module) -> torch.device:
 
 
 def _first_inputs(samples: Samples) -> Tensor:
-    # Two samples: a batch of one would be taken for a constant.
+    # Two samples: torch.export would take a batch size of 1 for a constant.
     inputs, _ = next(iter(samples.batches([(torch.arange(2), 0)])))
     return inputs
 
@@ -169,14 +162,15 @@ def _compared(model: nn.Module, samples: Samples, path: Path, run: Callable[[Ten
         here = compare(wanted, found)
         if here.num_nan:
             raise ExportError(
-                "the model gives NaN on a validation sample: it has diverged, and there is nothing to export."
+                "the model returns NaN on a validation sample: it has diverged, so there is nothing to "
+                "export."
             )
         _check_classes(wanted, found, path)
         num_samples += len(inputs)
         difference |= here
     if difference.relative > LARGEST_DIFFERENCE:
         raise ExportError(
-            f"{path} differs from the model by {difference.relative:.1e} of its largest score. Please report "
+            f"{path} differs from the model by {difference.relative:.1e} of the largest logit. Please report "
             "this."
         )
     return Exported(path=path, num_samples=num_samples, largest_difference=difference.relative)
@@ -187,8 +181,9 @@ def _check_classes(wanted: Tensor, found: Tensor, path: Path) -> None:
     if not bool(differs.any()):
         return
     gap = wanted.topk(2, dim=1).values.diff(dim=1).abs()
-    # Two classes with the same score may change places.
+    # Classes with the same logit may swap places.
     if float(gap[differs].max()) > LARGEST_DIFFERENCE * float(wanted.abs().max()):
         raise ExportError(
-            f"{path} gives another class for a validation sample. Please report this, with the model's name."
+            f"{path} predicts another class for a validation sample. Please report this, with the model's "
+            "name."
         )

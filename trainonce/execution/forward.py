@@ -5,7 +5,7 @@ On any kind of example, also on the meta device, and finding the tensors in what
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -22,15 +22,18 @@ _CACHES = "transformers.cache_utils"
 """Key-value caches are the model's own memory, handed out for its next call: they shrink with its heads."""
 
 
+def call_model(model: nn.Module, inputs: Any) -> Any:
+    """The model's output on a tensor, a tuple of positional inputs, or a dict of keyword inputs."""
+    if isinstance(inputs, Mapping):
+        return model(**inputs)
+    return model(*inputs) if isinstance(inputs, tuple | list) else model(inputs)
+
+
 def run_model(model: nn.Module, example: Any) -> Any:
-    """Call the model on an example: a tensor, a tuple of inputs, or a dict of keyword inputs."""
+    """What `call_model` gives, also on the meta device."""
     on_meta = any(parameter.is_meta for parameter in model.parameters())
     with _ConstantsOnMeta() if on_meta else nullcontext():
-        if isinstance(example, dict):
-            return model(**example)
-        if isinstance(example, tuple):
-            return model(*example)
-        return model(example)
+        return call_model(model, example)
 
 
 def copied(example: Any) -> Any:
@@ -65,11 +68,6 @@ def output_tensors(outputs: Any) -> list[Tensor]:
                 )
             )
     return found
-
-
-def one_line(error: BaseException) -> str:
-    """The first line of an error's words."""
-    return str(error).strip().split("\n")[0][:300]
 
 
 class _ConstantsOnMeta(TorchDispatchMode):

@@ -37,6 +37,12 @@ def reason_of(error: BaseException, longest: int = 160) -> str:
     return in_one_line(error, longest) or type(error).__name__
 
 
+def kind_and_reason(error: BaseException, longest: int = 160) -> str:
+    """The error's class and what it says, such as `ValueError: no such file`, in one line."""
+    kind, words = type(error).__name__, in_one_line(error, longest)
+    return f"{kind}: {words}" if words else kind
+
+
 def shown(value: object, *, most: int = LONGEST_VALUE) -> str:
     """A value as a message shows it.
 

@@ -1,1 +1,1 @@
-"""What happens in a training run: from `attach` to the small model."""
+"""Pruning during training: from `attach` to the small model."""

@@ -1,12 +1,8 @@
-"""`attach` a pruner to a model and its optimizer.
-
-Settings checked, model inspected, budget known to be reachable.
-"""
+"""`attach` a pruner to a model and its optimizer, after checking the settings and the budget."""
 
 from __future__ import annotations
 
 import gc
-import warnings
 from collections.abc import Collection, Sequence
 from weakref import WeakSet
 
@@ -14,32 +10,33 @@ import torch
 from torch import nn
 
 from trainonce.errors import BudgetError, PrunerError
+from trainonce.pruning.algorithm import AutoTrainOnce
 from trainonce.pruning.budget import Budget, check_share
 from trainonce.pruning.distributed import safe_to_reshape, unwrapped_model, unwrapped_optimizer
 from trainonce.pruning.guards.optimizer_state import refusal
-from trainonce.pruning.policies.default import default_policy
+from trainonce.pruning.notices import warn_user
 from trainonce.pruning.policies.policy import Policy
 from trainonce.pruning.pruner import Pruner
-from trainonce.pruning.pulling.projection import Proximal, Pull
+from trainonce.pruning.pulling.projection import Pull
 from trainonce.pruning.schedule import Schedule, Strength
+from trainonce.pruning.settings import PruningSettings, kind_of
 from trainonce.pruning.units import Units
-from trainonce.structure.channels import Example
+from trainonce.structure.channels import Example, Partition
 from trainonce.surgery.inspection import inspect
-from trainonce.surgery.slicing import check_owned
 
 _PRUNERS: WeakSet[Pruner] = WeakSet()
-"""All that were attached and are alive."""
+"""All pruners that were attached and are alive."""
 
 
 def attach(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     *,
-    example: Example,
+    example: Example | Partition,
     total_steps: int,
     keep_flops: float | None = None,
     keep_params: float | None = None,
-    keep: Sequence[str] = (),
+    protect: Sequence[str] = (),
     round_to: int | None = None,
     policy: Policy | None = None,
     schedule: Schedule | None = None,
@@ -50,33 +47,31 @@ def attach(
 ) -> Pruner:
     """A pruner that makes `model` smaller while `optimizer` trains it.
 
-    Give one budget: `keep_flops` or `keep_params`, the share of the whole model that stays. `keep` names
-    modules to leave alone, `round_to` the number that widths should be multiples of (None: a sixteenth of the
-    layer, at most 16). With `shrink=False` the model is cut only by `finish`. A pruner that was attached to
-    the same model before is detached.
+    It replaces a pruner attached to the same model before. Give one budget, keep_flops or keep_params.
 
-    Example: `pruner = trainonce.attach(model, optimizer, example=images, keep_flops=0.45,
-    total_steps=len(loader) * epochs)`.
+    Args:
+        model: The model to train and prune; DDP and torch.compile wrappers are fine.
+        optimizer: The optimizer that trains it; parameters it doesn't train are not pruned.
+        example: A small batch that `model(example)` accepts; a tuple or dict holds several inputs. Or the
+            Partition that `inspect` found on one: the model is not inspected again.
+        total_steps: Optimizer steps in the whole run, `len(loader) * epochs`.
+        keep_flops: Share of the model's FLOPs to keep, above 0 and at most 1.
+        keep_params: Share of the model's parameters to keep, instead of keep_flops.
+        protect: Names of modules or parameters that must not be pruned; patterns such as "head*" work.
+        round_to: Make widths multiples of this; None: about 1/16 of each width, at most 16.
+        policy: What chooses the channels; default: the controller network. See `trainonce.policies`.
+        schedule: When the search starts and ends, and when the model is cut.
+        strength: How hard channels that go are pulled to zero.
+        pull: How they are pulled; default `Proximal()`.
+        shrink: Cut the model during training, which speeds it up; otherwise only in `finish`.
+        seed: Seed of the controller's weights and noise.
+
+    Example: `pruner = trainonce.attach(model, optimizer, example=images, keep_flops=0.45, total_steps=1000)`
     """
-    _check_settings(total_steps, policy, schedule, strength, pull)
-    if not isinstance(model, nn.Module):
-        raise PrunerError(
-            f"model must be an nn.Module, got {_kind(model)}. Give the model that the optimizer trains."
-        )
-    inner, optimizer = unwrapped_model(model), unwrapped_optimizer(optimizer)
-    try:
-        check_owned(optimizer, inner)
-    except ValueError as error:
-        raise PrunerError(str(error).replace(", or none.", ".")) from None
-    if (words := refusal(optimizer)) is not None:
-        raise PrunerError(words)
+    settings = PruningSettings.of(total_steps, policy, schedule, strength, pull, shrink=shrink, seed=seed)
+    inner, optimizer = _checked(model, optimizer)
     others = _find_others(inner, optimizer)
-    trained = {
-        id(parameter)
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-        if parameter.requires_grad
-    }
+    trained = {id(part) for group in optimizer.param_groups for part in group["params"] if part.requires_grad}
     tensors = {name: parameter for name, parameter in inner.named_parameters() if id(parameter) in trained}
     budget = find_budget(
         inner,
@@ -84,22 +79,10 @@ def attach(
         trained=tensors.keys(),
         keep_flops=keep_flops,
         keep_params=keep_params,
-        keep=keep,
+        protect=protect,
         round_to=round_to,
     )
-    pruner = Pruner(
-        model,
-        optimizer,
-        tensors=tensors,
-        budget=budget,
-        total_steps=total_steps,
-        policy=policy or default_policy(),
-        schedule=schedule or Schedule(),
-        strength=strength or Strength(),
-        pull=pull or Proximal(),
-        shrink=shrink,
-        seed=seed,
-    )
+    pruner = Pruner(AutoTrainOnce(inner, optimizer, tensors=tensors, budget=budget, settings=settings))
     _replace(others, pruner)
     return pruner
 
@@ -107,16 +90,16 @@ def attach(
 def find_budget(
     model: nn.Module,
     *,
-    example: Example,
+    example: Example | Partition,
     trained: Collection[str],
     keep_flops: float | None,
     keep_params: float | None,
-    keep: Sequence[str],
+    protect: Sequence[str],
     round_to: int | None,
 ) -> Budget:
-    """The budget of a model whose `trained` parameters an optimizer has.
+    """The budget of a model whose `trained` parameters an optimizer has; the rest as in `attach`.
 
-    BudgetError if the model can't get as small.
+    BudgetError if the model can't get that small.
     """
     if (keep_flops is None) == (keep_params is None):
         raise BudgetError(
@@ -127,74 +110,58 @@ def find_budget(
         "keep_params" if keep_flops is None else "keep_flops",
         keep_params if keep_flops is None else keep_flops,
     )
-    units = Units.of(inspect(safe_to_reshape(model), example, keep=keep), trained)
+    if not isinstance(example, Partition):
+        example = inspect(safe_to_reshape(model), example, keep=protect)
+    units = Units.of(example, trained)
     if keep_flops is not None:
         return Budget.of_flops(units, keep_flops, round_to)
     return Budget.of_parameters(units, keep_params or 0, round_to)
 
 
-def _check_settings(
-    total_steps: object, policy: object, schedule: object, strength: object, pull: object
-) -> None:
-    if not isinstance(total_steps, int) or isinstance(total_steps, bool) or total_steps < 1:
+def _checked(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """Model and optimizer without their wrappers; PrunerError if the one can't be cut with the other."""
+    if not isinstance(model, nn.Module):
         raise PrunerError(
-            f"total_steps must be the number of optimizer steps of the whole run, got {total_steps!r}. Give "
-            "epochs * batches."
+            f"model must be an nn.Module, got {kind_of(model)}. Pass the model that the optimizer trains."
         )
-    if policy is not None and not isinstance(policy, Policy):
+    model, optimizer = unwrapped_model(model), unwrapped_optimizer(optimizer)
+    if not isinstance(optimizer, torch.optim.Optimizer):
         raise PrunerError(
-            f"policy must be an object such as trainonce.policies.FilterNorm(), got {_kind(policy)}."
+            f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}. Pass the one that "
+            "trains this model."
         )
-    if schedule is not None and not isinstance(schedule, Schedule):
+    if _parameters_of(optimizer).isdisjoint(id(parameter) for parameter in model.parameters()):
         raise PrunerError(
-            f"schedule must be a trainonce.Schedule, got {_kind(schedule)}. Schedule.paper() is the paper's."
+            f"this {type(optimizer).__name__} trains none of the model's parameters. Pass the optimizer that "
+            "trains this model."
         )
-    if strength is not None and not isinstance(strength, Strength):
-        raise PrunerError(
-            f"strength must be a trainonce.Strength, got {_kind(strength)}. Strength.constant(10) is the "
-            "paper's."
-        )
-    if pull is not None and (isinstance(pull, type) or not callable(getattr(pull, "pulled", None))):
-        raise PrunerError(
-            "pull must be an object such as trainonce.Proximal() or trainonce.HalfSpace(), got "
-            f"{_kind(pull)}."
-        )
-
-
-def _kind(thing: object) -> str:
-    return (
-        f"the class {thing.__name__}; write {thing.__name__}()"
-        if isinstance(thing, type)
-        else type(thing).__name__
-    )
+    if (words := refusal(optimizer)) is not None:
+        raise PrunerError(words)
+    return model, optimizer
 
 
 def _find_others(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Pruner]:
-    """Pruners of the same model, which the new one takes the place of.
+    """Pruners of the same model, which the new one replaces.
 
-    Refused if they are on another part of its parameters.
+    PrunerError if one of them works on other parameters of it.
     """
-    mine = _numbers(optimizer)
-    if any(mine.isdisjoint(_numbers(other.optimizer)) for other in _living(model)):
-        # Perhaps of a run that is over, and only not collected yet.
+    mine = _parameters_of(optimizer)
+    if any(mine.isdisjoint(_parameters_of(other.optimizer)) for other in _living(model)):
+        # It may be from a run that is over and only not collected yet.
         gc.collect()
     others = _living(model)
     for other in others:
-        if mine.isdisjoint(_numbers(other.optimizer)):
+        if mine.isdisjoint(_parameters_of(other.optimizer)):
             raise PrunerError(
-                f"this model has a pruner on another optimizer ({type(other.optimizer).__name__}), which "
-                "trains other parameters; one "
-                "pruner works with one optimizer. Give one optimizer all parameters, or call detach() on "
-                "that pruner first."
+                f"this model has a pruner on another optimizer ({type(other.optimizer).__name__}) that "
+                "trains other parameters. Put all parameters into one optimizer, or call detach() on that "
+                "pruner first."
             )
     return others
 
 
 def _living(model: nn.Module) -> list[Pruner]:
-    """The pruners in force on parameters of a model.
-
-    Those of other models that the same optimizer trains are none.
-    """
+    """The attached pruners that share parameters with a model."""
     own = {id(parameter) for parameter in model.parameters()}
     return [
         pruner
@@ -203,15 +170,12 @@ def _living(model: nn.Module) -> list[Pruner]:
     ]
 
 
-def _numbers(optimizer: torch.optim.Optimizer) -> set[int]:
+def _parameters_of(optimizer: torch.optim.Optimizer) -> set[int]:
     return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
 
 
 def _replace(others: list[Pruner], pruner: Pruner) -> None:
-    """The new pruner in the place of others.
-
-    Said if they had begun, because what they have learned is lost.
-    """
+    """Detach the others; warn if one of them had begun, because what it learned is lost."""
     for other in others:
         other.detach()
         if other.num_steps:
@@ -220,10 +184,8 @@ def _replace(others: list[Pruner], pruner: Pruner) -> None:
                 if other.cuts
                 else ""
             )
-            warnings.warn(
+            warn_user(
                 f"this pruner replaces one that had made {other.num_steps} steps{cut}. Its masks are lost; "
-                "the model is as it was.",
-                RuntimeWarning,
-                stacklevel=3,
+                "the model is unchanged."
             )
     _PRUNERS.add(pruner)

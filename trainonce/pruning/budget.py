@@ -1,7 +1,4 @@
-"""From scores to masks that keep a promise.
-
-At or below the budget, close to it, on round widths, no group emptied.
-"""
+"""From scores to masks that meet a budget: at or just below it, on round widths, with no group emptied."""
 
 from __future__ import annotations
 
@@ -12,56 +9,51 @@ import torch
 from torch import Tensor
 
 from trainonce.errors import BudgetError
+from trainonce.pruning.ranking import Ranking
 from trainonce.pruning.units import Units
 from trainonce.structure.cost import Meter
 
 WIDEST_ROUNDING = 16
-"""Widths that are multiples of 16 fill the vector units of CPUs and GPUs.
-
-Odd ones can make a smaller model slower.
-"""
+"""Multiples of 16 fill the vector units of CPUs and GPUs; odd widths can make a smaller model slower."""
 
 CLOSE_ENOUGH = 0.005
-"""The share of the whole model that may be left unused before finer steps than the rounding are taken."""
+"""The share of the whole model that may stay unused before widths are rounded more finely."""
 
 CLOSE_ENOUGH_OF_BUDGET = 0.01
-"""The same as a share of the budget, which is less where the budget is below half of the model."""
+"""The same as a share of the budget; the smaller of the two counts."""
 
 FULL = 0.0005
-"""A budget this close to used up is left alone."""
+"""Within this share of the whole model, a budget counts as used up."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Budget:
-    """How much of the whole model may stay, and how to count it."""
+    """The share of the whole model that may stay, and how to count it."""
 
     units: Units
     meter: Meter
     total: float
     share: float
     roundings: Tensor
-    """Per group, the number that its width should be a multiple of."""
+    """For each group, the number its width should be a multiple of."""
 
     word: str
-    """What is counted, for messages: FLOPs or parameters."""
+    """The argument of `attach` that set it: keep_flops or keep_params."""
 
     available: Tensor
-    """The units that may stay; what an earlier decision has dropped may not."""
+    """The units that may stay: those no earlier decision has dropped."""
 
     required: Tensor
-    """The units that must stay as long as they are available: their weights are frozen.
-
-    Always whole groups.
-    """
+    """The units that must stay while they are available, because their weights are frozen; whole groups."""
 
     @classmethod
     def of_flops(cls, units: Units, share: float, round_to: int | None) -> Budget:
-        """A share of the whole model's multiply-adds."""
+        """A share of the model's multiply-adds."""
         return cls._checked(units, Meter.of(units.partition.contractions), share, round_to, "keep_flops")
 
     @classmethod
     def of_parameters(cls, units: Units, share: float, round_to: int | None) -> Budget:
-        """A share of the whole model's parameters."""
+        """A share of the model's parameters."""
         return cls._checked(units, Meter.of(units.partition.tensor_sizes), share, round_to, "keep_params")
 
     @classmethod
@@ -71,18 +63,17 @@ class Budget:
             not isinstance(round_to, int) or isinstance(round_to, bool) or round_to < 1
         ):
             raise BudgetError(
-                f"round_to must be a whole number from 1 on, got {round_to!r}. None chooses by width, 1 "
-                "means any width."
+                f"round_to must be an integer of at least 1, got {round_to!r}. None picks one by width; 1 "
+                "allows any width."
             )
         if not len(units):
             raise BudgetError(
-                f"{word}={share} has nothing to act on: no channel of this model may be cut. "
-                f"{units.why_kept()}"
+                f"{word}={share} has nothing to cut: no channel of this model may go. {units.why_kept()}"
             )
         total = float(meter(units.alive(torch.ones(len(units)))))
         if total == 0:
             raise BudgetError(
-                f"{word} has nothing to count: the model has no multiply-adds on this example. Give "
+                f"{word} has nothing to count: the model does no multiply-adds on this example. Use "
                 "keep_params instead."
             )
         roundings = torch.tensor(
@@ -93,40 +84,44 @@ class Budget:
         smallest = budget.share_of(budget.least())
         if share < smallest:
             raise BudgetError(
-                f"{word}={share} can't be reached: with one channel left in every group that may be cut, "
-                f"{smallest:.4f} remains. "
-                f"{units.why_kept()} Ask for {_up(smallest)} to 1."
+                f"{word}={share} can't be reached: with one channel left in each group that may be cut, "
+                f"{smallest:.4f} remains. {units.why_kept()} Ask for {_up(smallest)} to 1."
             )
         return budget
 
     def within(self, masks: Tensor) -> Budget:
-        """The same budget for what is left after a decision."""
+        """The same budget within what a decision left."""
         return replace(self, available=masks.bool())
 
     def requiring(self, required: Tensor) -> Budget:
-        """The same budget, to be met without these units going: one boolean each."""
+        """The same budget, to be met without dropping these units: one boolean each."""
         return replace(self, required=required)
 
     @property
+    def counted(self) -> str:
+        """What is counted, for people to read."""
+        return "parameters" if self.word == "keep_params" else "FLOPs"
+
+    @property
     def is_reachable(self) -> bool:
-        """Whether the budget can be met with all that is required."""
+        """Whether the budget can be met with everything that is required."""
         return float(self.cost(self.least())) <= self.target
 
     @property
     def target(self) -> float:
-        """The largest cost allowed."""
+        """The largest allowed cost."""
         return self._allowed(self.share)
 
     def cost(self, masks: Tensor) -> Tensor:
-        """What the model with these masks costs; differentiable."""
+        """The cost of the model with these masks; differentiable."""
         return self.meter(self.units.alive(masks))
 
     def share_of(self, masks: Tensor) -> float:
-        """The cost of masks as a share of the whole model."""
+        """The cost with these masks as a share of the whole model."""
         return float(self.cost(masks)) / self.total
 
     def least(self) -> Tensor:
-        """Masks with one unit in every group, and all that is required."""
+        """Masks that keep one unit in each group, and everything that is required."""
         masks = torch.zeros(len(self.units))
         first = torch.cat(
             [torch.ones(1, dtype=torch.bool), self.units.group_of[1:] != self.units.group_of[:-1]]
@@ -135,36 +130,39 @@ class Budget:
         return torch.where(self.required, self.available.to(masks.dtype), masks)
 
     def penalty(self, masks: Tensor) -> Tensor:
-        """The paper's regulariser: log(max(cost, target) / target), zero at or below the target."""
+        """The paper's regularizer: log(max(cost, target) / target), zero at or below the target."""
         return (self.cost(masks).clamp_min(self.target) / self.target).log()
 
     def line(self, scores: Tensor, *, share: float | None = None) -> float:
-        """The score that separates what stays from what goes, so that what is above costs at most the budget (or another share)."""
+        """The threshold on scores above which units cost at most the budget, or another share."""
         target = self.target if share is None else self._allowed(share)
-        order = _Order(self.units, scores, self.available, self.required)
-        return order.score_below(self._largest(order, target))
+        ranking = Ranking(self.units, scores, available=self.available, required=self.required)
+        return ranking.score_below(self._largest(ranking, target))
 
     def choose(self, scores: Tensor, *, share: float | None = None) -> Tensor:
-        """The masks of the highest scores that cost at most the budget (or another share), on round widths where that fits."""
+        """Masks of the highest scores that cost at most the budget, or another share.
+
+        Widths are round where that fits.
+        """
         target = self.target if share is None else max(self._allowed(share), float(self.cost(self.least())))
-        order = _Order(self.units, scores, self.available, self.required)
-        # The threshold on scores at which the cost meets the target, by bisection on how many units stay.
-        counts = order.counts_of_best(self._largest(order, target))
-        counts = self._rounded(order, counts)
-        while self._cost_of(order, counts) > target:
-            counts = self._step_down(order, counts)
+        ranking = Ranking(self.units, scores, available=self.available, required=self.required)
+        # Bisect on how many units stay, then round widths, then use up what is left.
+        counts = ranking.counts_of_best(self._largest(ranking, target))
+        counts = self._rounded(ranking, counts)
+        while self._cost_of(ranking, counts) > target:
+            counts = self._step_down(ranking, counts)
         for finest in (
             self.roundings,
             (self.roundings // 2).clamp_min(1),
             (self.roundings // 4).clamp_min(1),
             torch.ones_like(self.roundings),
         ):
-            counts = self._filled(order, counts, finest, target)
-            if target - self._cost_of(order, counts) <= min(
+            counts = self._filled(ranking, counts, finest, target)
+            if target - self._cost_of(ranking, counts) <= min(
                 CLOSE_ENOUGH * self.total, CLOSE_ENOUGH_OF_BUDGET * target
             ):
                 break
-        return order.masks(counts)
+        return ranking.masks(counts)
 
     def _allowed(self, share: float) -> float:
         """The largest whole cost whose share is at most this one.
@@ -174,64 +172,56 @@ class Budget:
         below = math.floor(share * self.total)
         return float(below + ((below + 1) / self.total <= share))
 
-    def _largest(self, order: _Order, target: float) -> int:
+    def _largest(self, ranking: Ranking, target: float) -> int:
         low, high = 0, int(self.available.sum())
         while low < high:
             middle = (low + high + 1) // 2
-            if self._cost_of(order, order.counts_of_best(middle)) <= target:
+            if self._cost_of(ranking, ranking.counts_of_best(middle)) <= target:
                 low = middle
             else:
                 high = middle - 1
         return low
 
-    def _cost_of(self, order: _Order, counts: Tensor) -> float:
-        return float(self.cost(order.masks(counts)))
+    def _cost_of(self, ranking: Ranking, counts: Tensor) -> float:
+        return float(self.cost(ranking.masks(counts)))
 
-    def _rounded(self, order: _Order, counts: Tensor) -> Tensor:
-        """Each width to the nearest multiple.
-
-        A whole group stays whole, and one too narrow for a multiple stays as it is.
-        """
-        sizes = order.sizes
+    def _rounded(self, ranking: Ranking, counts: Tensor) -> Tensor:
+        """Each width at its nearest multiple; whole groups, and groups too narrow for one, as they are."""
+        sizes = ranking.sizes
         rounded = (counts + self.roundings // 2) // self.roundings * self.roundings
         rounded = torch.where((rounded == 0) | (counts == sizes), counts, rounded)
         return rounded.minimum(sizes)
 
-    def _step_down(self, order: _Order, counts: Tensor) -> Tensor:
-        """One rounding step less in the group whose next units score lowest.
-
-        Single units where a whole step would empty it.
-        """
+    def _step_down(self, ranking: Ranking, counts: Tensor) -> Tensor:
+        """One rounding step less in the group whose next units score lowest."""
         best, chosen = float("inf"), None
         for number, count in enumerate(counts.tolist()):
-            if count <= 1 or bool(order.is_required[number]):
+            if count <= 1 or bool(ranking.is_required[number]):
                 continue
             step = int(self.roundings[number])
-            # The last step is halved, and halved again: rounding never empties a layer at once.
+            # Below one step the width is halved: rounding never empties a layer at once.
             fewer = (count - 1) // step * step or count // 2
-            mean = float(order.scores_of(number)[fewer:count].mean())
+            mean = float(ranking.scores_of(number)[fewer:count].mean())
             if mean < best:
                 best, chosen = mean, (number, fewer)
-        assert chosen is not None, (
-            "checked before: one unit in each group and what is required is below the budget"
-        )
+        assert chosen is not None, "checked before: one unit per group and everything required fit the budget"
         counts = counts.clone()
         counts[chosen[0]] = chosen[1]
         return counts
 
-    def _filled(self, order: _Order, counts: Tensor, steps: Tensor, target: float) -> Tensor:
-        """Add steps of the highest scores for as long as one fits under the target."""
+    def _filled(self, ranking: Ranking, counts: Tensor, steps: Tensor, target: float) -> Tensor:
+        """Widen the groups whose next units score highest, for as long as a step fits under the target."""
         counts = counts.clone()
-        tired: set[int] = set()
-        while len(tired) < len(counts):
+        full: set[int] = set()
+        while len(full) < len(counts):
             best, chosen = -float("inf"), None
             for number, count in enumerate(counts.tolist()):
-                size = int(order.sizes[number])
-                if number in tired or count == size:
+                size = int(ranking.sizes[number])
+                if number in full or count == size:
                     continue
                 step = int(steps[number])
                 more = min(size, (count // step + 1) * step)
-                mean = float(order.scores_of(number)[count:more].mean())
+                mean = float(ranking.scores_of(number)[count:more].mean())
                 if mean > best:
                     best, chosen = mean, (number, more)
             if chosen is None:
@@ -239,67 +229,17 @@ class Budget:
             number, more = chosen
             before = int(counts[number])
             counts[number] = more
-            cost = self._cost_of(order, counts)
+            cost = self._cost_of(ranking, counts)
             if cost > target:
                 counts[number] = before
-                tired.add(number)
+                full.add(number)
             elif target - cost <= FULL * self.total:
                 break
         return counts
 
 
-class _Order:
-    """The units of every group from the highest score to the lowest: masks become one count per group."""
-
-    def __init__(self, units: Units, scores: Tensor, available: Tensor, required: Tensor) -> None:
-        if scores.shape != (len(units),) or bool(torch.isnan(scores).any()):
-            raise ValueError(
-                f"scores must be {len(units)} numbers, one per unit, got shape {tuple(scores.shape)} or NaN."
-            )
-        scores = scores.detach().double().cpu()
-        # Below all others, so that no count that is taken from the best reaches them.
-        self.scores = torch.where(available, scores, scores.min() - 1)
-        self.sizes = units.per_group(available.long())
-        """Per group, how many units may stay."""
-        self.is_required = units.per_group(required.long()) > 0
-        """Per group, whether all of them must."""
-        self._units = units
-        # By score, then (stably) by group: each group's units lie together, best first.
-        by_score = torch.argsort(self.scores, descending=True, stable=True)
-        self._by_group = by_score[torch.argsort(units.group_of[by_score], stable=True)]
-        self._sorted = self.scores[self._by_group]
-        sizes = [group.num_channels for group in units.groups]
-        self._pieces = self._sorted.split(sizes)
-        starts = torch.tensor([0, *sizes]).cumsum(0)[:-1]
-        self._rank = torch.empty(len(units), dtype=torch.long)
-        self._rank[self._by_group] = torch.arange(len(units)) - starts[units.group_of[self._by_group]]
-        self._best = by_score
-
-    def scores_of(self, group: int) -> Tensor:
-        return self._pieces[group]
-
-    def score_below(self, num_best: int) -> float:
-        """Half-way between the last of the best and the first of the rest."""
-        ranked = self.scores[self._best]
-        above = ranked[max(0, num_best - 1)]
-        below = ranked[min(len(ranked) - 1, num_best)]
-        if num_best == 0:
-            return float(above) + 1
-        return float(below) - 1 if num_best == len(ranked) else float((above + below) / 2)
-
-    def counts_of_best(self, num_best: int) -> Tensor:
-        """How many of the best units of all lie in each group, at least one."""
-        counts = torch.bincount(
-            self._units.group_of[self._best[:num_best]], minlength=len(self._units.groups)
-        )
-        return torch.where(self.is_required, self.sizes, counts.clamp_min(1))
-
-    def masks(self, counts: Tensor) -> Tensor:
-        return (self._rank < counts[self._units.group_of]).double()
-
-
 def check_share(word: str, share: object) -> None:
-    """Refuse what is no share above 0 and up to 1; where it looks like one, say which."""
+    """Raise BudgetError unless this is a share above 0 and at most 1; guess what was meant."""
     if isinstance(share, int | float) and not isinstance(share, bool) and 0 < share <= 1:
         return
     text = str(share).strip()
@@ -317,10 +257,7 @@ def check_share(word: str, share: object) -> None:
 
 
 def _rounding(num_channels: int, width: int, round_to: int | None) -> int:
-    """What a group's width is rounded to: about a sixteenth of it, a power of two up to 16.
-
-    On heads any number.
-    """
+    """What a group's width is rounded to: a power of two near 1/16 of it, at most 16; 1 for heads."""
     if round_to is not None:
         return min(round_to, num_channels)
     if width > 1:
@@ -330,5 +267,5 @@ def _rounding(num_channels: int, width: int, round_to: int | None) -> int:
 
 
 def _up(share: float) -> float:
-    """A share rounded up to four places, so that asking for it works."""
+    """A share rounded up to four digits, so that asking for it works."""
     return min(1.0, (int(share * 10_000) + 1) / 10_000)

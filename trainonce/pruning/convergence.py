@@ -1,4 +1,4 @@
-"""Is the run converging? The norm of the gradient mapping, the paper's metric, measured on every optimizer step."""
+"""The norm of the gradient mapping: the paper's measure of convergence, taken at each optimizer step."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torch import Tensor
 
 
 class GradientMapping:
-    """Watches an optimizer and gives the norm of the gradient mapping of each step.
+    """Measures the norm of the gradient mapping at each step of an optimizer.
 
         P_t = (z_t - z_{t+1}) / eta_t
 
-    where z_{t+1} is the point after the optimizer's step and the projection. Its mean over a run falls as
-    O(T^-1/4) for the paper's algorithm. Watch after `attach`, so that the projection is seen; a copy of the
-    parameters is held during each step.
+    where z_{t+1} is the point after the optimizer's step and the projection. For the paper's algorithm, its
+    mean over a run falls as O(T^-1/4). Create it after `attach`, so that it sees the projection. It holds a
+    copy of the parameters during each step.
 
-    Example: `watch = trainonce.GradientMapping(optimizer)`, then `watch.norm` after each step and
-    `watch.mean` at the end.
+    Example: `watch = GradientMapping(optimizer)` with `from trainonce.pruning.convergence import
+    GradientMapping`; then `watch.norm` after each step and `watch.mean` at the end.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
@@ -27,7 +27,7 @@ class GradientMapping:
         self._total = 0.0
         self.num_steps = 0
         self.norm: float | None = None
-        """Of the last step; None before the first."""
+        """The norm at the last step; None before the first."""
         self._hooks: list[Any] = [
             optimizer.register_step_pre_hook(lambda *_: self._remember()),
             optimizer.register_step_post_hook(lambda *_: self._measure()),
@@ -39,7 +39,7 @@ class GradientMapping:
         return self._total / max(1, self.num_steps)
 
     def stop(self) -> None:
-        """Watch no longer."""
+        """Stop measuring: remove the hooks from the optimizer."""
         for hook in self._hooks:
             hook.remove()
 

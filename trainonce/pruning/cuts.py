@@ -1,7 +1,4 @@
-"""The cuts of one run.
-
-Takes decisions on the dense model's units, and carries them out on the model as it is now.
-"""
+"""The cuts of one run: decisions about units of the dense model, carried out on the model as it is now."""
 
 from __future__ import annotations
 
@@ -18,35 +15,44 @@ from trainonce.surgery.inspection import cut
 from trainonce.surgery.slicing import apply_plan
 
 
-class Shrinking:
-    """Bound to a model and its optimizer; units keep the numbers that they had in the dense model."""
+class Cuts:
+    """Cuts a model and its optimizer's state; units keep the numbers they had in the dense model."""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, units: Units) -> None:
         self._model = model
         self._optimizer = optimizer
         self._dense = units
+        self._cleared: Tensor | None = None
         self.decisions: list[Tensor] = []
-        """The masks of every cut so far, each within the one before."""
+        """The masks of each cut so far, each within the one before."""
         self.plans: list[Plan] = []
-        """The same as they were carried out, each for the model that the one before had left."""
+        """The same cuts as plans, each for the model that the one before left."""
 
     @property
     def units(self) -> Units:
-        """The units where they stand now."""
+        """The units at their current positions."""
         return reduce(Units.after, self.plans, self._dense)
 
     def moved(self, rows: Sequence[Rows]) -> tuple[Rows, ...]:
-        """Rows of the dense model where they stand now."""
+        """Rows of the dense model at their current positions."""
         return tuple(reduce(Rows.after, self.plans, part) for part in rows)
 
     def whole_plan(self, masks: Tensor) -> Plan:
         """A decision as a plan for the dense model."""
         return Plan.from_masks(self._dense.partition, self._dense.split(masks))
 
+    def has_cut(self, masks: Tensor) -> bool:
+        """Whether the last cut was this decision."""
+        return bool(self.decisions) and torch.equal(self.decisions[-1], masks)
+
+    def has_cleared(self, masks: Tensor) -> bool:
+        """Whether the last call of `clear` was with this decision."""
+        return self._cleared is not None and torch.equal(self._cleared, masks)
+
     def cut(self, masks: Tensor) -> None:
         """Make the model and the optimizer's state smaller, proven on the example.
 
-        PlanError leaves all as it was.
+        PlanError leaves everything as it was.
         """
         plan = self._next_plan(masks)
         cut(self._model, plan, optimizer=self._optimizer)
@@ -54,11 +60,9 @@ class Shrinking:
 
     @torch.no_grad()
     def clear(self, masks: Tensor) -> None:
-        """Instead of a cut.
+        """Instead of cutting, zero the weights that read dropped units: norms become the small model's.
 
-        Zero what reads the units that are gone, so that norms are those of the smaller model.
-
-        Nothing comes from these units, so neither the model's output nor a gradient changes.
+        Dropped units output zero, so neither the model's output nor any gradient changes.
         """
         parameters = dict(self._model.named_parameters())
         for axis_cut in self.whole_plan(masks).cuts:
@@ -67,15 +71,16 @@ class Shrinking:
                 continue
             gone = torch.ones(parameter.shape[axis_cut.axis], dtype=torch.bool, device=parameter.device)
             gone[list(axis_cut.kept)] = False
-            places = gone.nonzero().flatten()
-            alike = [
+            positions = gone.nonzero().flatten()
+            state = [
                 item for item in self._optimizer.state.get(parameter, {}).values() if isinstance(item, Tensor)
             ]
-            for tensor in (parameter.data, *(item for item in alike if item.shape == parameter.shape)):
-                tensor.index_fill_(axis_cut.axis, places, 0)
+            for tensor in (parameter.data, *(item for item in state if item.shape == parameter.shape)):
+                tensor.index_fill_(axis_cut.axis, positions, 0)
+        self._cleared = masks
 
     def repeat(self, decisions: Sequence[Tensor]) -> None:
-        """Bring a dense model to where these cuts have left another."""
+        """Repeat the cuts of another run on the dense model."""
         for masks in decisions:
             plan = self._next_plan(masks)
             apply_plan(self._model, plan, optimizer=self._optimizer)

@@ -1,7 +1,4 @@
-"""What goes for good, from when on, and whether that is all.
-
-Decided when it is due, and again where frozen weights can't follow.
-"""
+"""What is dropped for good: decided when it is due, and again where frozen weights can't follow."""
 
 from __future__ import annotations
 
@@ -21,42 +18,38 @@ Scores = Callable[[], Tensor]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decision:
-    """One mask per unit."""
+    """Which units stay, as masks of 0 and 1; 0 means gone for good."""
 
     masks: Tensor
     at: int | None = None
-    """The step from which on it stands; None while nothing is decided."""
+    """The step it was made at; None while nothing is decided."""
 
     is_final: bool = False
-    """Whether the budget is met; else this is half of the way."""
+    """Whether it meets the budget; otherwise it goes half of the way."""
 
     @classmethod
     def undecided(cls, num_units: int) -> Decision:
-        """Nothing is decided."""
+        """No decision yet: everything stays."""
         return cls(torch.ones(num_units, dtype=torch.double))
 
     def next(self, budget: Budget, scores: Scores, timetable: Timetable, step: int) -> Decision | None:
-        """The decision that is due at this step, within this one; None if none is."""
+        """The decision that is due at this step, within what this one keeps; None if none is."""
         if not self.is_final and step >= timetable.settle_from:
             if not budget.is_reachable:
-                # Not with what is frozen at the moment: it is pulled if it is trained again before the end,
-                # and `finish` looks.
+                # Out of reach with what is frozen now, but that may be trained again. `finish` checks.
                 budget = budget.requiring(torch.zeros_like(budget.required))
             return Decision(budget.choose(same_everywhere(scores())), timetable.settle_from, is_final=True)
         if self.at is None and step >= timetable.first_cut_from:
-            # Half of the way, as a factor: what the first cut and the last leave over is the same share of
-            # what was there.
+            # Half of the way, as a factor: both cuts keep the same share of what they find.
             return Decision(
                 budget.choose(same_everywhere(scores()), share=budget.share**0.5), timetable.first_cut_from
             )
         return None
 
     def around(self, stuck: Tensor, budget: Budget, scores: Scores, step: int) -> Decision | None:
-        """The decision with units kept that can't go; others go instead, if this was the final one.
+        """The decision with `stuck` units kept after all; a final one drops others instead.
 
-        None if the budget forbids it.
-
-        What has been decided to go is at zero by now and goes in any case.
+        None if the budget can't be met that way. Other units that were to go are at zero by now, and go.
         """
         left = self.masks.maximum(stuck.double())
         if not self.is_final:

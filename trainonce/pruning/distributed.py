@@ -1,4 +1,4 @@
-"""One model on several ranks: the same decision everywhere, and the user's model under its wrappers."""
+"""Training on several ranks: the same decision on all of them, and the model under its wrappers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 
 def is_distributed() -> bool:
-    """Whether this process is one of several that train together."""
+    """Whether several processes train together."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def averaged(tensor: Tensor) -> Tensor:
-    """The mean over all ranks; the tensor itself on one."""
+    """The mean over all ranks."""
     if not is_distributed():
         return tensor
     total = _on_communication_device(tensor).clone()
@@ -27,7 +27,7 @@ def averaged(tensor: Tensor) -> Tensor:
 
 
 def same_everywhere(tensor: Tensor) -> Tensor:
-    """What rank 0 has; the tensor itself on one rank."""
+    """The tensor of rank 0, on all ranks."""
     if not is_distributed():
         return tensor
     shared = _on_communication_device(tensor).clone()
@@ -51,7 +51,7 @@ def unwrapped_model(model: nn.Module) -> nn.Module:
 
 
 def unwrapped_optimizer(optimizer: Any) -> Any:
-    """The torch optimizer under a wrapper that holds it as `.optimizer` and keeps no state of its own (accelerate)."""
+    """The optimizer under wrappers that hold it as `.optimizer` without state of their own (accelerate)."""
     while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
         if isinstance(optimizer, torch.optim.Optimizer) and optimizer.state is not inner.state:
             break
@@ -60,20 +60,18 @@ def unwrapped_optimizer(optimizer: Any) -> Any:
 
 
 def safe_to_reshape(model: nn.Module) -> nn.Module:
-    """The model itself; where processes train together, a copy.
+    """The model itself, or a copy where processes train together.
 
-    A DDP wrapper hears no more of a parameter that changes its shape, even if that is undone at once.
+    A DDP wrapper loses track of a parameter that changes shape, even if the change is undone at once.
     """
     return copy.deepcopy(model) if dist.is_available() and dist.is_initialized() else model
 
 
 @contextmanager
 def gradient_exchange_paused(model: nn.Module) -> Iterator[None]:
-    """Inside, a forward and backward pass of `model` under a DDP wrapper exchange nothing.
+    """A context in which DDP does not all-reduce gradients of `model`; the caller averages what it needs.
 
-    The caller averages what it needs.
-
-    The wrapper may have been made at any time, so it is found when it runs the model.
+    The wrapper may be created at any time, so it is looked up when it runs the model.
     """
     found: dict[nn.parallel.DistributedDataParallel, bool] = {}
 

@@ -1,11 +1,7 @@
-"""What the user's closure tells a policy.
-
-Its loss on masked models, with every gradient and buffer left as it was.
-"""
+"""An update of the policy from the user's loss, with gradients and buffers left as they were."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
@@ -13,21 +9,27 @@ import torch
 from torch import Tensor, nn
 
 from trainonce.pruning.gating.gates import Gates, gradients_aside
+from trainonce.pruning.notices import Notices
 from trainonce.pruning.policies.policy import Policy
 from trainonce.pruning.units import Rows
 
 
 class Learning:
-    """Bound to a model, its optimizer and the policy that learns."""
+    """Updates a policy with the loss of one model under its masks."""
 
     def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, policy: Policy, gates: Gates
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        policy: Policy,
+        gates: Gates,
+        notices: Notices,
     ) -> None:
         self._model = model
         self._optimizer = optimizer
         self._policy = policy
         self._gates = gates
-        self._warned = False
+        self._notices = notices
 
     @property
     def rows(self) -> tuple[Rows, ...]:
@@ -43,12 +45,14 @@ class Learning:
         idle: Collection[str],
         step: int,
     ) -> float | None:
-        """Let the policy learn with gates on these rows, those of `required` units open.
+        """Update the policy once, and return its loss; None if the update was skipped.
 
-        Its loss, None if there was none.
-
-        Where all gated parameters are `idle`, the loss has no gradient for any of them, and there is nothing
-        to learn.
+        Args:
+            closure: Returns the loss on a batch.
+            rows: Where the gates are now.
+            required: Units whose gates stay open: one boolean each.
+            idle: Parameters without a gradient. If they are all that is gated, there is nothing to learn.
+            step: The step of the run, for messages.
         """
         free = [part.where(~required[part.units]) for part in rows]
         gates = replace(self._gates, rows=tuple(part for part in free if len(part.units)))
@@ -58,18 +62,16 @@ class Learning:
             loss = self._policy.update(
                 lambda masks: gates.evaluate_everywhere(self._model, watched(closure), masks)
             )
-        if loss is None and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"the controller's loss is not finite at step {step}; that update is skipped, as are later "
-                "ones of the kind.",
-                RuntimeWarning,
-                stacklevel=4,
+        if loss is None:
+            self._notices.once(
+                "not finite",
+                f"the controller's loss is not finite at step {step}; this update is skipped, and so are "
+                "later ones like it.",
             )
         return loss
 
     def _parameters(self) -> Iterator[nn.Parameter]:
-        """The model's, and those that the optimizer has of others, such as a loss with weights."""
+        """The model's, and others in the optimizer, such as those of a loss with weights."""
         own = {id(parameter): parameter for parameter in self._model.parameters()}
         others = {
             id(parameter): parameter

@@ -1,8 +1,7 @@
-"""Auto-Train-Once on one model and one optimizer: call `step` in your loop, `finish` with the small model."""
+"""The pruner that `attach` returns: call `step` in the training loop, get the small model from `finish`."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,15 +10,13 @@ from torch import Tensor, nn
 
 from trainonce.errors import PrunerError
 from trainonce.execution.comparison import first_not_finite
-from trainonce.pruning.budget import Budget
-from trainonce.pruning.course import Course
-from trainonce.pruning.distributed import unwrapped_model
+from trainonce.pruning.algorithm import AutoTrainOnce
 from trainonce.pruning.guards.stepwatch import StepWatch
-from trainonce.pruning.policies.policy import Policy
+from trainonce.pruning.notices import warn_user
+from trainonce.pruning.progress import Progress
 from trainonce.pruning.pruner_state import STATE_VERSION, check_pruner_state
-from trainonce.pruning.pulling.projection import Pull
 from trainonce.pruning.saved_run import SavedRun
-from trainonce.pruning.schedule import FEW_UPDATES, Phase, Schedule, ShortRunWarning, Strength, enough_steps
+from trainonce.pruning.schedule import FEW_UPDATES, Phase, Schedule, ShortRunWarning, enough_steps
 from trainonce.structure.channels import Partition
 from trainonce.structure.plan import Plan
 
@@ -27,138 +24,115 @@ __all__ = ["Pruner", "PrunerError", "ShortRunWarning"]
 
 
 class Pruner:
-    """Made by `trainonce.attach`.
+    """Learns which channels to drop, pulls them to zero while the model trains, then cuts them out.
 
-    Learns which units go, pulls them to zero after each optimizer step, cuts the model when they are.
+    Made by `trainonce.attach`. It follows the optimizer through hooks; call `step` once after each
+    `optimizer.step()`, and `finish` at the end.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        *,
-        tensors: Mapping[str, nn.Parameter],
-        budget: Budget,
-        total_steps: int,
-        policy: Policy,
-        schedule: Schedule,
-        strength: Strength,
-        pull: Pull,
-        shrink: bool,
-        seed: int,
-    ) -> None:
-        self._model = unwrapped_model(model)
-        self._optimizer = optimizer
-        self._units = budget.units
-        self._budget = budget
-        self._policy = policy
-        self._timetable = schedule.in_steps(total_steps)
-        self._has_begun = self._finished = self._warned = False
-        self.schedule = schedule
-        self._course = Course(
-            self._model,
-            optimizer,
-            tensors=tensors,
-            budget=budget,
-            timetable=self._timetable,
-            policy=policy,
-            strength=strength,
-            pull=pull,
-            shrink=shrink,
-            seed=seed,
-        )
-        self._watch = StepWatch(optimizer, [tensors[rows.tensor] for rows in self._units.writers])
-        # By way of this object, so that it lives as long as its hooks and can be found by who attaches next.
+    def __init__(self, algorithm: AutoTrainOnce) -> None:
+        self._algorithm = algorithm
+        self._timetable = algorithm.timetable
+        self._notices = algorithm.notices
+        self._budget = algorithm.budget
+        self._units = algorithm.budget.units
+        self._is_finished = False
+        tensors = [algorithm.tensors[rows.tensor] for rows in self._units.writers]
+        self._watch = StepWatch(algorithm.optimizer, tensors, self._notices)
+        # Through this object: it then lives as long as its hooks, and the next `attach` can find it.
         self._watch.hook(
-            before=lambda: self._course.before_optimizer_step(),
-            after=lambda: self._course.after_optimizer_step(),
+            before=lambda: self._algorithm.before_optimizer_step(),
+            after=lambda: self._algorithm.after_optimizer_step(),
         )
-        if policy.uses_loss and self._timetable.num_updates < FEW_UPDATES and budget.share < 1:
-            warnings.warn(
-                ShortRunWarning(self._timetable.num_updates, enough_steps(schedule, total_steps)),
-                stacklevel=3,
-            )
+        num_updates = self._timetable.num_updates
+        if algorithm.settings.policy.uses_loss and num_updates < FEW_UPDATES and self.keep_target < 1:
+            warn_user(ShortRunWarning(num_updates, enough_steps(self.schedule, self._timetable.total_steps)))
 
-    def step(self, closure: Callable[[], Tensor] | None = None) -> bool:
-        """Go on by one training step; call it once after every optimizer step.
+    def step(self, loss: Callable[[], Tensor] | None = None) -> bool:
+        """Advance by one training step; call it once after each `optimizer.step()`.
 
-        True in a step in which the model was cut.
+        Args:
+            loss: A function without arguments that returns the loss on a batch; it does not call `backward`.
+                The batch at hand is fine: `pruner.step(lambda: criterion(model(images), labels))`. It is
+                called only when the controller learns, by default every 10 to 20 steps of the search;
+                policies that don't use the loss don't need it.
 
-        `closure` gives the loss on a batch for the controller; it is called only when the controller is due.
-        Under DistributedDataParallel, wrap the model anew when this returns True.
+        Returns:
+            True if the model was cut in this step. Under DistributedDataParallel, wrap the model again then.
         """
-        if self._finished:
-            raise PrunerError("this pruner has finished. Attach a new one to go on pruning.")
+        if self._is_finished:
+            raise PrunerError("this pruner has finished. Attach a new one to prune further.")
         self._check_attached("step")
         total_steps = self._timetable.total_steps
         if self.num_steps >= total_steps:
-            if not self._warned:
-                self._warned = True
-                words = (
-                    f"step() was called more than total_steps={total_steps} times; it does nothing any more. "
-                    "Call finish()."
-                )
-                warnings.warn(words, RuntimeWarning, stacklevel=2)
+            self._notices.once(
+                "beyond the end",
+                f"step() was called more than total_steps={total_steps} times and does nothing anymore. Call "
+                "finish().",
+            )
             return False
-        if self._course.needs_closure and not callable(closure):
+        if self._algorithm.needs_loss and not callable(loss):
             raise PrunerError(
-                "the controller is due: call step(closure) with a function that returns the loss on a batch "
-                "for it."
+                "the controller is due: call step(loss) with a function that returns the loss on a batch, "
+                "such as lambda: criterion(model(images), labels)."
             )
         self._watch.pruner_stepped()
-        self._has_begun = True
-        return self._course.advance(closure)
+        return self._algorithm.advance(loss)
 
     def finish(self) -> nn.Module:
-        """The small model: the one that was attached, without its wrappers, cut if it wasn't yet.
+        """The small model: the one that was attached, without wrappers, cut now if it wasn't before.
 
-        The run must be over.
+        Call it after the last step. PrunerError if channels that have to go are not at zero yet.
         """
-        if self._finished:
-            return self._model
+        if self._is_finished:
+            return self.model
         self._check_attached("finish")
-        if (name := first_not_finite(self._model)) is not None:
+        if (name := first_not_finite(self.model)) is not None:
             raise PrunerError(
-                f"{name} is not finite: the run has diverged, and there is no model to cut. Lower the "
-                "learning rate or clip gradients, "
-                f"and train again; the model is as training left it."
+                f"{name} is not finite: training diverged, and there is no model to cut. Lower the learning "
+                "rate or clip gradients, and train again; the model is as training left it."
             )
-        if not self._course.is_ready:
+        if not self._algorithm.is_ready:
             raise PrunerError(self._why_not_ready())
-        if self._course.waits_for_cut:
-            self._course.cut()
-        self._finished = True
+        if self._algorithm.awaits_cut:
+            self._algorithm.cut()
+        self._is_finished = True
         self.detach()
-        return self._model
+        return self.model
 
     def detach(self) -> None:
-        """Let go of the optimizer and leave the model as it is; this pruner makes no more steps."""
+        """Remove the hooks from the optimizer and leave the model as it is; the pruner can't step anymore."""
         self._watch.unhook()
 
     @property
     def is_attached(self) -> bool:
-        """Whether the optimizer's steps are followed: not after `detach` or `finish`."""
+        """Whether the pruner follows the optimizer: False after `detach` or `finish`."""
         return self._watch.is_hooked
 
     @property
     def num_steps(self) -> int:
         """How many steps of the run are done."""
-        return self._course.num_steps
+        return self._algorithm.num_steps
 
     @property
     def model(self) -> nn.Module:
-        """The user's own module, without wrappers."""
-        return self._model
+        """The model that is pruned, without wrappers."""
+        return self._algorithm.model
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
         """The optimizer whose steps are followed, without wrappers."""
-        return self._optimizer
+        return self._algorithm.optimizer
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule, as it was given to `attach`."""
+        return self._algorithm.settings.schedule
 
     @property
     def controller_loss(self) -> float | None:
-        """The last value of the policy's own objective; None before the first."""
-        return self._course.controller_loss
+        """The controller's last loss; None before its first update."""
+        return self._algorithm.controller_loss
 
     @property
     def partition(self) -> Partition:
@@ -170,30 +144,30 @@ class Pruner:
         """Where the run is; compares equal to its name, as in `pruner.phase == "search"`."""
         if self.shrunk:
             return Phase.SMALL
-        if self._course.decision.is_final:
+        if self._algorithm.decision.is_final:
             return Phase.SETTLE
         return Phase.SEARCH if self._timetable.is_searching(self.num_steps) else Phase.WARM_UP
 
     @property
     def shrunk(self) -> bool:
         """Whether the model has been cut to its final size."""
-        return self._course.is_small
+        return self._algorithm.is_small
 
     @property
     def cuts(self) -> tuple[Plan, ...]:
-        """The cuts of this run so far, each for the model that the one before had left."""
-        return tuple(self._course.shrinking.plans)
+        """The cuts so far, each a plan for the model that the one before left."""
+        return tuple(self._algorithm.cuts.plans)
 
     @property
     def plan(self) -> Plan | None:
-        """What is cut of the dense model in all, once that is decided."""
-        decision = self._course.decision
-        return self._course.shrinking.whole_plan(decision.masks) if decision.is_final else None
+        """The whole cut as one plan for the dense model; None until it is decided."""
+        decision = self._algorithm.decision
+        return self._algorithm.cuts.whole_plan(decision.masks) if decision.is_final else None
 
     @property
     def masks(self) -> dict[str, Tensor]:
-        """One 0 or 1 per unit of each group: what the policy would keep now, or the decision."""
-        return self._units.split(self._course.masks)
+        """For each group, a 0 or 1 per unit: the decision, or what the policy would keep now."""
+        return self._units.split(self._algorithm.masks)
 
     @property
     def alive(self) -> dict[str, tuple[int, int]]:
@@ -201,13 +175,13 @@ class Pruner:
         return {name: (int(mask.sum()), len(mask)) for name, mask in self.masks.items()}
 
     @property
-    def keep_flops_now(self) -> float:
-        """The share of the budgeted cost that the masks in force keep."""
-        return self._budget.share_of(self._course.masks)
+    def keep_now(self) -> float:
+        """The share of the FLOPs (with keep_params, of the parameters) that the current masks keep."""
+        return self._budget.share_of(self._algorithm.masks)
 
     @property
-    def keep_flops_target(self) -> float:
-        """The budget."""
+    def keep_target(self) -> float:
+        """The share that was asked for as keep_flops or keep_params."""
         return self._budget.share
 
     @property
@@ -218,24 +192,35 @@ class Pruner:
             for group in self.partition.groups
             if group.kept_because is not None
         }
-        return kept | dict(self._units.kept_here) | self._course.held_groups
+        return kept | dict(self._units.kept_here) | self._algorithm.held_groups
+
+    def __repr__(self) -> str:
+        return self._progress().as_line()
+
+    def _repr_html_(self) -> str:
+        return self._progress().as_html()
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and plain values that, with the model's and the optimizer's state, resume the run at this step."""
-        return {"version": STATE_VERSION, "groups": self._fingerprint(), **self._course.state_dict()}
+        """Tensors and plain values that resume the run, together with the model's and optimizer's state."""
+        return {"version": STATE_VERSION, "groups": self._fingerprint(), **self._algorithm.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a state.
+        """Resume from a state_dict.
 
-        Call it before the model's and the optimizer's `load_state_dict`, on the dense model: it is cut here.
+        Call it on the dense model, before the model's and the optimizer's own `load_state_dict`: the model is
+        cut here to the size it had.
+
+        Args:
+            state: What `state_dict` returned, in a run with the same model, budget and total_steps.
         """
         self.check_state(state)
-        self._course.resume(SavedRun.of(state))
+        self._algorithm.resume(SavedRun.of(state))
 
     def check_state(self, state: Any) -> None:
-        """Raise PrunerError if this is no state of such a run, or the run has begun already.
+        """Raise PrunerError if this state can't be loaded; nothing changes.
 
-        Nothing changes.
+        Args:
+            state: What `load_state_dict` would be given.
         """
         self._check_attached("load_state_dict")
         check_pruner_state(
@@ -243,42 +228,52 @@ class Pruner:
             fingerprint=self._fingerprint(),
             total_steps=self._timetable.total_steps,
             units=self._units,
-            policy=self._policy,
+            policy=self._algorithm.settings.policy,
         )
         if self.cuts:
             raise PrunerError(
-                "this model is small already. Load the state onto a pruner that is attached to the dense "
-                "model."
+                "this model has been cut already. Load the state into a pruner attached to the dense model."
             )
-        if self._has_begun:
+        if self.num_steps > self._algorithm.first_step:
             raise PrunerError(
                 f"this pruner has made {self.num_steps} steps. Load the state right after attach, before the "
                 "first step."
             )
 
+    def _progress(self) -> Progress:
+        return Progress(
+            self.phase,
+            self.num_steps,
+            self._timetable.total_steps,
+            self.keep_now,
+            self.keep_target,
+            self._budget.counted,
+            len(self.cuts),
+            self.alive,
+        )
+
     def _check_attached(self, method: str) -> None:
         if not self.is_attached:
             raise PrunerError(
-                f"{method}() was called after detach(), or after another pruner was attached in place of "
-                "this one. Use the new one."
+                f"{method}() was called after detach(), or after a new pruner replaced this one. Use the new "
+                "one."
             )
 
     def _why_not_ready(self) -> str:
-        where = f"after {self.num_steps} of {self._timetable.total_steps} steps"
-        stuck = self._course.stuck if self._course.decision.is_final else {}
+        when = f"finish() was called after {self.num_steps} of {self._timetable.total_steps} steps"
+        stuck = self._algorithm.stuck if self._algorithm.decision.is_final else {}
         if stuck:
             name, reason = min(stuck.items())
             return (
-                f"finish() was called {where}, but {name} can't be trained ({reason}), so that units of it "
-                "that are to go are not at zero. "
-                "Unfreeze it, make one more optimizer step, and call finish() again; or attach anew: what "
-                "is frozen then is kept."
+                f"{when}, but {name} can't be trained ({reason}), so channels that have to go are not at "
+                "zero. Unfreeze it, take one more optimizer step and call finish() again; or attach again: "
+                "what is frozen then is kept."
             )
         if self._watch.is_missing:
-            return f"finish() was called {where}, but {self._watch.complaint}"
+            return f"{when}, but {self._watch.complaint}"
         return (
-            f"finish() was called {where}, before what goes was at zero. Train to the end, or attach with "
-            "the right total_steps."
+            f"{when}, before the channels that go were at zero. Train to the end, or attach with the right "
+            "total_steps."
         )
 
     def _fingerprint(self) -> dict[str, Any]:

@@ -1,7 +1,4 @@
-"""What a pruner saves, checked before it is put back.
-
-Takes a state and the run that it is for, says in one line what is wrong.
-"""
+"""Checks a pruner's state before it is loaded, and says in one line what is wrong with it."""
 
 from __future__ import annotations
 
@@ -32,27 +29,28 @@ _FIELDS = frozenset(
         "cuts",
         "controller_loss",
         "pulled",
+        "floor",
+        "policy",
     }
-    | {"floor", "policy"}
 )
 
 
 def check_pruner_state(
     state: Any, *, fingerprint: Mapping[str, Any], total_steps: int, units: Units, policy: Policy
 ) -> None:
-    """Raise PrunerError unless this is a state of the same run, which `policy` can take; nothing changes."""
+    """Raise PrunerError unless the state fits this run and `policy` can load its part; nothing changes."""
     version = state.get("version") if isinstance(state, Mapping) else None
     if type(version) is not int or version != STATE_VERSION:
         raise PrunerError(
             f"the pruner's state has version {quoted(version)}, this trainonce reads {STATE_VERSION}. Use "
-            "the one that wrote it."
+            "the trainonce that wrote it."
         )
     if missing := _FIELDS - set(state):
-        raise PrunerError(f"the pruner's state has no entry {min(missing)}. Load what state_dict() gave.")
+        raise PrunerError(f"the pruner's state has no entry {min(missing)}. Load what state_dict() returned.")
     if not _is_equal(state["groups"], fingerprint) or not _is_equal(state["total_steps"], total_steps):
         raise PrunerError(
-            "the pruner's state is of another model, budget or total_steps. Attach with the settings of the "
-            "run it is from."
+            "the pruner's state is from a run with another model, budget or total_steps. Attach with the "
+            "settings of that run."
         )
     try:
         _check_numbers(state, total_steps)
@@ -63,22 +61,22 @@ def check_pruner_state(
             Plan.from_masks(units.partition, units.split(state["decision"]))
     except (MismatchError, PlanError) as error:
         raise PrunerError(
-            f"the pruner's state is damaged: {shown(error, most=300)}. Load what state_dict() gave."
+            f"the pruner's state is damaged: {shown(error, most=300)}. Load what state_dict() returned."
         ) from None
     try:
         _check_policy(state["policy"], policy)
     except MismatchError as error:
         raise PrunerError(
-            f"the pruner's state is not one of {type(policy).__name__} ({shown(error, most=300)}). "
-            f"Attach with the policy of the run it is from."
+            f"the pruner's state is not one of {type(policy).__name__} ({shown(error, most=300)}). Attach "
+            "with the policy of the run it is from."
         ) from None
 
 
 def _check_policy(state: Any, policy: Policy) -> None:
-    """Let the policy take its state, and put back what it had: only it knows what it needs."""
+    """Try the state on the policy, then put back what it had: only the policy knows what it needs."""
     template = _template(policy)
     if isinstance(template, Mapping) and isinstance(state, Mapping):
-        # What is not known yet is None, whatever a state that was loaded before this one knew.
+        # None means not known yet, whatever a state loaded earlier knew.
         template = {
             key: None if key in state and state[key] is None else value for key, value in template.items()
         }
@@ -87,7 +85,7 @@ def _check_policy(state: Any, policy: Policy) -> None:
     try:
         policy.load_state_dict(state)
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise MismatchError(f"{type(policy).__name__} can't take its part ({shown(error)})") from None
+        raise MismatchError(f"{type(policy).__name__} can't load its part ({shown(error)})") from None
     finally:
         policy.load_state_dict(before)
 
@@ -101,10 +99,7 @@ def _is_equal(found: Any, wanted: Any) -> bool:
 
 
 def _template(policy: Policy) -> Any:
-    """What the state of a policy looks like.
-
-    Anything may be that of a user's own policy, also inside one of ours.
-    """
+    """What a policy's state looks like; None, for anything, where the policy is the user's own."""
     if not type(policy).__module__.startswith("trainonce."):
         return None
     inner = {key: getattr(policy, f"_{key}", None) for key in policy.state_dict()}
@@ -121,18 +116,18 @@ def _check_numbers(state: Mapping[str, Any], total_steps: int) -> None:
     if state["controller_loss"] is not None and not is_number(state["controller_loss"]):
         raise MismatchError(f"controller_loss is {quoted(state['controller_loss'])}, not a number")
     check_alike(state["is_final"], False, "is_final")
-    # Absent from states of runs in which nothing could be frozen.
+    # Older states don't have it.
     idle = state.get("idle", {})
     if not isinstance(idle, Mapping) or not all(
         isinstance(name, str) and is_count(count, total_steps) for name, count in idle.items()
     ):
-        raise MismatchError("idle holds no numbers of steps by name")
+        raise MismatchError("idle is not a number of steps per parameter name")
     if state["decided_at"] is None and (state["is_final"] or state["cuts"]):
-        raise MismatchError("there is a cut, and no decision")
+        raise MismatchError("there is a cut but no decision")
 
 
 def _check_vectors(state: Mapping[str, Any], num_units: int) -> None:
-    """One entry per unit each; every cut within the one before, and the decision within the last."""
+    """One entry per unit in each vector; each cut within the one before, the decision within the last."""
     check_alike(state["cuts"], [], "cuts")
     masks = [
         *((f"cuts/{place}", cut) for place, cut in enumerate(state["cuts"])),
@@ -142,7 +137,7 @@ def _check_vectors(state: Mapping[str, Any], num_units: int) -> None:
     for name, mask in masks:
         check_alike(mask, left, name)
         if bool((mask > left).any()):
-            raise MismatchError(f"{name} is no choice of what is left")
+            raise MismatchError(f"{name} keeps units that were cut before")
         left = mask
     if state["pulled"] is not None:
         check_alike(state["pulled"], left.bool(), "pulled")
@@ -150,4 +145,4 @@ def _check_vectors(state: Mapping[str, Any], num_units: int) -> None:
     if floor is not None and not (
         isinstance(floor, Tensor) and floor.is_floating_point() and floor.shape == (num_units,)
     ):
-        raise MismatchError("floor is no number per unit")
+        raise MismatchError("floor is not one number per unit")

@@ -1,4 +1,4 @@
-"""What `Pruner.state_dict` holds as values that a run goes on from."""
+"""The content of `Pruner.state_dict` as typed values, to resume from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainonce.pruning.decision import Decision
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedRun:
-    """The state of a run as it was saved."""
+    """The state of a run when it was saved."""
 
     num_steps: int
     decision: Decision
@@ -26,7 +26,7 @@ class SavedRun:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> SavedRun:
-        """The run of a state that `check_pruner_state` has let through."""
+        """The run in a state that `check_pruner_state` has accepted."""
         at = state["decided_at"]
         return cls(
             num_steps=int(state["num_steps"]),
@@ -38,6 +38,6 @@ class SavedRun:
             pulled=None if state["pulled"] is None else state["pulled"].bool(),
             floor=None if state["floor"] is None else state["floor"].clone(),
             policy=state["policy"],
-            # Absent from states of runs in which nothing could be frozen.
+            # Older states don't have it.
             idle=dict(state.get("idle", {})),
         )

@@ -4,93 +4,71 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
 
 
 class Phase(str, Enum):
-    """Where a run is."""
+    """The phase a run is in."""
 
     WARM_UP = "warm-up"
-    """The model trains alone; its weights are still noise."""
+    """The model just trains; its weights are still noise."""
 
     SEARCH = "search"
-    """Which units go is being decided."""
+    """The policy is choosing which units go."""
 
     SETTLE = "settle"
-    """Decided; the units that go are on their way to zero, or there."""
+    """The choice is final; the units that go are on their way to zero, or there."""
 
     SMALL = "small"
-    """Cut out; the small model trains on."""
+    """The model has its final size and trains on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Schedule:
     """When each phase of a run begins.
 
-    Fractions of its total steps below 1, or step numbers (integers) from 1 on.
+    A float from 0 up to but not including 1 is a share of the run, an int is a step number. `1` and `1.0` are
+    refused: nobody could tell them apart.
     """
 
     search_from: float | int = 0.05
-    """The paper's T_start: before this the model trains alone."""
+    """The paper's T_start: until here the model just trains."""
 
     shrink_from: float | int = 0.10
-    """The paper's T_w: from here the units that are to go are pulled."""
+    """The paper's T_w: from here on, units that are to go are pulled toward zero."""
 
     first_cut_from: float | int | None = None
-    """From here half of the way (as a factor of the cost) is decided for good and cut out.
+    """When to make the first of two cuts, halfway to the budget (as a factor of the cost).
 
-    The search goes on in what is left. None: at 20 % of the run, or as near to that as the points around it
-    allow. Equal to `settle_from`: all is cut at once.
+    The search continues in what is left. None: at 20 % of the run, or as close to that as `shrink_from` and
+    `settle_from` allow. Equal to `settle_from`: one cut only.
     """
 
     settle_from: float | int = 0.45
-    """The paper's T_end: from here the decision stands; only the weights change."""
+    """The paper's T_end: from here on the choice is final and only the weights train."""
 
     update_every: int | None = None
-    """Steps between two updates of the controller; None.
-
-    The paper's 20, less in runs so short that the controller would starve.
-    """
+    """Steps between two updates of the controller; None: the paper's 20, fewer in short runs."""
 
     def __post_init__(self) -> None:
-        for setting in fields(self)[:4]:
-            value = getattr(self, setting.name)
-            if value is None and setting.name == "first_cut_from":
-                continue
-            if (
-                not isinstance(value, int | float)
-                or isinstance(value, bool)
-                or math.isnan(value)
-                or value < 0
-            ):
-                raise ValueError(
-                    f"{setting.name} must be a fraction from 0 to 1 or a step number, got {value!r}. The "
-                    "default suits most runs."
-                )
-            if isinstance(value, float) and value > 1:
-                raise ValueError(
-                    f"{setting.name} must be a fraction from 0 to 1 or a step number, got {value}. Write a "
-                    "step as an integer."
-                )
-        if self.update_every is not None and (
-            not isinstance(self.update_every, int) or self.update_every < 1
-        ):
+        for name in ("search_from", "shrink_from", "first_cut_from", "settle_from"):
+            value = getattr(self, name)
+            if value is not None or name != "first_cut_from":
+                _check_point(name, value)
+        every = self.update_every
+        if every is not None and (not isinstance(every, int) or isinstance(every, bool) or every < 1):
             raise ValueError(
-                f"update_every must be a whole number of steps from 1 on, got {self.update_every!r}. None "
-                "chooses one."
+                f"update_every must be a number of steps, at least 1, got {every!r}. None picks one."
             )
 
     @classmethod
     def paper(cls) -> Schedule:
-        """The paper's own points.
-
-        Search from 10 %, shrink from 20 %, settle from 50 % of the run, all at once.
-        """
+        """The paper's schedule: search from 10 %, pull from 20 %, one cut from 50 % of the run."""
         return cls(search_from=0.10, shrink_from=0.20, first_cut_from=0.50, settle_from=0.50)
 
     def in_steps(self, total_steps: int) -> Timetable:
-        """The schedule as step numbers of a run of this length."""
+        """The schedule in step numbers, for a run of this length."""
         first = EARLY if self.first_cut_from is None else self.first_cut_from
         search, shrink, first, settle = (
             value if isinstance(value, int) else round(value * total_steps)
@@ -100,9 +78,9 @@ class Schedule:
             first = min(max(first, shrink), settle)
         if not search <= shrink <= settle < total_steps or not shrink <= first <= settle:
             raise ValueError(
-                f"the phases must follow each other: search from step {search}, shrink from {shrink}, first "
-                f"cut from {first}, "
-                f"settle from {settle}, end at {total_steps}. Change the schedule or total_steps."
+                f"the phases are out of order: search from step {search}, shrink from {shrink}, first cut "
+                f"from {first}, settle from {settle}, end at {total_steps}. Change the schedule or "
+                "total_steps."
             )
         every = self.update_every or min(
             LONG_RUN_EVERY, max(SHORT_RUN_EVERY, (settle - search) // ENOUGH_UPDATES)
@@ -110,59 +88,64 @@ class Schedule:
         return Timetable(total_steps, search, shrink, first, settle, every)
 
 
+def _check_point(name: str, value: object) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+        raise ValueError(
+            f"{name} must be a share of the run, as a float below 1, or a step number, as an int; got "
+            f"{value!r}. The default suits most runs."
+        )
+    if value == 1:
+        raise ValueError(
+            f"{name}={value!r} could mean step 1 or the whole run. Use a share below 1, such as 0.45, or a "
+            "step number: 0, or 2 and up."
+        )
+    if isinstance(value, float) and value > 1:
+        raise ValueError(f"{name}={value!r} is not a share of the run. Write step numbers as integers.")
+
+
 EARLY = 0.20
-"""Share of the run at which the first cut is due unless something else is asked for."""
+"""The share of the run after which the first cut is made by default."""
 
 LONG_RUN_EVERY = 20
-"""The paper's rate: the controller sees one batch of its 5 % sample where the model sees twenty."""
+"""The paper's rate: with 5 % of the data, the controller sees one batch for every twenty of the model's."""
 
 SHORT_RUN_EVERY = 10
-"""An update costs less than a training step.
-
-At one in ten of the 40 % of steps that search, a run takes 3 to 4 % longer.
-"""
+"""An update costs less than a training step: one in ten during the search makes a run 3 to 4 % longer."""
 
 ENOUGH_UPDATES = 400
 
 FEW_UPDATES = 50
-"""With fewer than this the controller's choice is little more than what it began with."""
+"""With fewer updates, the controller's choice stays close to where it started."""
 
 
 class ShortRunWarning(UserWarning):
-    """A run in which the controller learns too seldom to move far from its starting point."""
+    """A run too short for the controller to move far from its starting point."""
 
     def __init__(self, num_updates: int, enough_steps: int | None) -> None:
-        way_out = f"total_steps={enough_steps} would give enough ({FEW_UPDATES})."
-        if enough_steps is None:
-            way_out = (
-                "a smaller update_every or a longer search in the schedule would give enough "
-                f"({FEW_UPDATES})."
-            )
+        way_out = (
+            "a smaller update_every or a longer search"
+            if enough_steps is None
+            else f"total_steps={enough_steps}"
+        )
         super().__init__(
             f"few updates: the controller learns {num_updates} times in this run, so the choice stays close "
-            "to its starting point. "
-            f"The budget is kept; {way_out}"
+            f"to its starting point. The budget is met all the same; {way_out} would give enough updates "
+            f"({FEW_UPDATES})."
         )
         self.num_updates = num_updates
-        """How often the controller learns."""
+        """How many updates the controller gets."""
         self.enough_steps = enough_steps
-        """The smallest total_steps with which it learns often enough.
-
-        None if the schedule is in steps that leave no room.
-        """
+        """The smallest total_steps that gives it enough; None if the schedule leaves no room."""
 
 
 def enough_steps(schedule: Schedule, total_steps: int) -> int | None:
-    """The smallest number of steps from `total_steps` on in which the controller gets enough updates.
-
-    None if none is enough.
-    """
+    """The smallest run of at least `total_steps` that gives the controller enough updates, or None."""
 
     def is_enough(steps: int) -> bool:
         try:
             return schedule.in_steps(steps).num_updates >= FEW_UPDATES
         except ValueError:
-            # A point in steps and one as a share: in a longer run they change places.
+            # One point in steps, another as a share: in a longer run they swap places.
             return False
 
     most = 1000 * max(total_steps, FEW_UPDATES * LONG_RUN_EVERY)
@@ -173,24 +156,24 @@ def enough_steps(schedule: Schedule, total_steps: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """A schedule in steps; step numbers count from 0."""
+    """A schedule in steps, counted from 0."""
 
     total_steps: int
     search_from: int
     shrink_from: int
     first_cut_from: int
-    """Equal to `settle_from` if all is cut at once."""
+    """Equal to `settle_from` if there is only one cut."""
 
     settle_from: int
     update_every: int
 
     @property
     def num_updates(self) -> int:
-        """How often the controller learns."""
+        """How many updates the controller gets."""
         return len(range(self.search_from, self.settle_from, self.update_every))
 
     def is_searching(self, step: int) -> bool:
-        """Whether the decision is still open in this step."""
+        """Whether the policy is still choosing in this step."""
         return self.search_from <= step < self.settle_from
 
     def search_progress(self, step: int) -> float:
@@ -198,33 +181,37 @@ class Timetable:
         return min(1.0, max(0.0, (step - self.search_from) / max(1, self.settle_from - self.search_from)))
 
     def is_update(self, step: int) -> bool:
-        """Whether the controller learns in this step."""
+        """Whether the controller is updated in this step."""
         return self.is_searching(step) and (step - self.search_from) % self.update_every == 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Strength:
-    """How hard units are pulled: the paper's lambda, before and after the decision.
+    """How hard units are pulled toward zero: the paper's lambda, before and after the decision.
 
-    A unit that is at zero gets no gradient and can't come back, so while the decision is open the pull is
-    gentle and ends at a floor. Once it stands, the pull is firm, and whatever is left is gone by a deadline:
-    the cut has to be exact.
+    A unit at zero gets no gradient and can't come back, so during the search the pull is gentle and stops at
+    a floor. Once a unit is decided to go the pull is firm, and a deadline makes it exactly zero: only then is
+    the cut exact.
     """
 
     searching: float = 0.05
+    """Lambda while the policy is still choosing."""
+
     settled: float = 10.0
+    """Lambda for units that were decided to go."""
+
     floor: float = 0.1
-    """While the decision is open, no unit is pulled below this share of the mean norm in its group."""
+    """During the search, no unit is pulled below this share of the mean norm in its group."""
 
     zero_within: float = 0.02
-    """Share of the run, from the decision on, after which every unit that goes is exactly zero."""
+    """Units that go are exactly zero this share of the run after the decision, at the latest."""
 
     def __post_init__(self) -> None:
         for name in ("searching", "settled"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0 <= value < math.inf:
                 raise ValueError(
-                    f"{name} must be a number from 0 on, got {value!r}. The paper's lambda is 10."
+                    f"{name} must be a number of at least 0, got {value!r}. The paper's lambda is 10."
                 )
         if not isinstance(self.floor, int | float) or not 0 <= self.floor < 1:
             raise ValueError(
@@ -239,11 +226,11 @@ class Strength:
 
     @classmethod
     def constant(cls, strength: float = 10.0) -> Strength:
-        """The paper's constant lambda: units that are masked once are gone within a few steps."""
+        """The paper's constant lambda: a unit that is masked once is gone within a few steps."""
         return cls(searching=strength, settled=strength, floor=0.0, zero_within=0.25)
 
     def largest_scale(self, timetable: Timetable, step: int, *, decided_at: int) -> float:
-        """The factor that brings what is left to zero at the deadline, in equal steps from the decision on."""
+        """The factor that brings units to zero at the deadline, in equal steps from the decision on."""
         deadline = min(
             decided_at + max(1, round(self.zero_within * timetable.total_steps)), timetable.total_steps
         )

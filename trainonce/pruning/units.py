@@ -1,12 +1,13 @@
-"""The units that a run may drop, numbered through all groups, and the rows of the model's parameters that belong to each.
+"""The units a run may drop, numbered across all groups, and the parameter rows that belong to each.
 
-A unit is what can be cut alone: one channel, or one head. All that learns, pulls or counts works on vectors over units.
+A unit is the smallest thing that can be cut on its own: one channel, or one head. Everything that learns,
+pulls or counts works on vectors with one entry per unit.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,23 +19,44 @@ from trainonce.structure.plan import Plan
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Positions on one axis of one parameter, and the unit that each belongs to."""
+    """Positions on one axis of one parameter, and the unit each of them belongs to.
+
+    A row is everything at one position: a filter of a kernel, a column of a matrix, one entry of a bias.
+    """
 
     tensor: str
     axis: int
     positions: Tensor
     units: Tensor
 
+    def take(self, tensor: Tensor) -> Tensor:
+        """The rows of a tensor, stacked along the first axis."""
+        return tensor.index_select(self.axis, self.positions.to(tensor.device)).movedim(self.axis, 0)
+
+    def put(self, tensor: Tensor, rows: Tensor) -> None:
+        """Write back, in place, what `take` returned."""
+        tensor.index_copy_(self.axis, self.positions, rows.movedim(0, self.axis))
+
+    def sums(self, tensor: Tensor) -> Tensor:
+        """The sum of each row of a tensor."""
+        # Sum first, then select: summing the selected rows alone would round differently.
+        sums = row_sums(tensor.movedim(self.axis, 0))
+        return sums[self.positions.to(sums.device)]
+
+    def add_to_units(self, total_U: Tensor, per_row: Tensor) -> None:
+        """Add one number per row to the total of the unit it belongs to, in place."""
+        total_U.index_add_(0, self.units, per_row.to(total_U))
+
     def where(self, chosen: Tensor) -> Rows:
-        """Some of the rows: one boolean each."""
+        """The chosen rows: one boolean each."""
         return Rows(self.tensor, self.axis, self.positions[chosen], self.units[chosen])
 
     def to(self, device: torch.device) -> Rows:
-        """The same rows, their numbers on a device."""
+        """The same rows with their indices on a device."""
         return Rows(self.tensor, self.axis, self.positions.to(device), self.units.to(device))
 
     def after(self, plan: Plan) -> Rows:
-        """The rows that stay, where they stand once the plan has been carried out."""
+        """The rows that survive a plan, at their new positions."""
         kept = next(
             (cut.kept for cut in plan.cuts if (cut.tensor, cut.axis) == (self.tensor, self.axis)), None
         )
@@ -53,23 +75,23 @@ class Units:
     partition: Partition
     groups: tuple[ChannelGroup, ...]
     group_of: Tensor
-    """For every unit, the number of its group."""
+    """For each unit, the index of its group."""
 
     channels: Tensor
-    """For every unit, its place among all channels of the partition (kept groups included)."""
+    """For each unit, its index among all channels of the partition, kept groups included."""
 
     writers: tuple[Rows, ...]
-    """The zero-invariant groups: zero in all rows of a unit silences it."""
+    """The zero-invariant groups: a unit whose rows are all zero outputs zero."""
 
     kept_here: Mapping[str, str]
-    """Groups that could be cut but are left alone in this run, with the reason."""
+    """Groups that could be cut but are kept in this run, with the reason."""
 
     untrained: frozenset[str] = frozenset()
-    """The parameters for which they are."""
+    """The untrained parameters those groups are kept for."""
 
     @classmethod
     def of(cls, partition: Partition, trained: Collection[str]) -> Units:
-        """The units whose every writer is among the `trained` parameters."""
+        """The units whose writers are all among the `trained` parameters."""
         groups: list[ChannelGroup] = []
         kept_here: dict[str, str] = {}
         untrained: set[str] = set()
@@ -101,27 +123,28 @@ class Units:
         )
 
     def after(self, plan: Plan) -> Units:
-        """The same units, with the same numbers, on the model that the plan has made smaller.
+        """The same units, numbered as before, in the model that the plan has cut.
 
-        Those that are gone have no rows.
+        Units that are gone have no rows.
         """
         return replace(self, writers=tuple(rows.after(plan) for rows in self.writers))
 
     def __len__(self) -> int:
         return len(self.group_of)
 
-    def why_kept(self) -> str:
-        """Why groups stay whole, in one sentence.
+    @property
+    def sizes(self) -> Tensor:
+        """For each group, how many units it has in the dense model."""
+        return torch.tensor([group.num_channels for group in self.groups], dtype=torch.long)
 
-        What this run does not train, else the reason that is most common.
-        """
+    def why_kept(self) -> str:
+        """One sentence on why groups are kept: untrained weights, else the most common reason."""
         if self.kept_here:
             tensors = sorted(self.untrained)
             named = ", ".join(tensors[:3]) + (", ..." if len(tensors) > 3 else "")
             return (
                 f"{len(self.kept_here)} of the {len(self.kept_here) + len(self.groups)} groups that could be "
-                "cut are kept because "
-                f"their weights are frozen or not in the optimizer ({named})."
+                f"cut are kept because their weights are frozen or not in the optimizer ({named})."
             )
         reasons = Counter(
             group.kept_because for group in self.partition.groups if group.kept_because is not None
@@ -130,20 +153,33 @@ class Units:
             return "Every group may be cut."
         reason, count = reasons.most_common(1)[0]
         return (
-            f"{count} of the {reasons.total()} groups that are kept: {reason}; trainonce.inspect lists them "
-            "all."
+            f"{count} of the {reasons.total()} groups that are kept: {reason}; print trainonce.inspect(...) "
+            "to see them all."
         )
 
     def written_by(self, tensors: Collection[str]) -> Tensor:
-        """The units that have a writer among these parameters: one boolean each."""
+        """Which units have rows in any of these parameters: one boolean each."""
         found = torch.zeros(len(self), dtype=torch.bool)
         for rows in self.writers:
             if rows.tensor in tensors:
                 found[rows.units] = True
         return found
 
+    def sum_rows(
+        self,
+        tensors: Mapping[str, Tensor],
+        of_rows: Callable[[Tensor, Rows], Tensor],
+        *,
+        dtype: torch.dtype = torch.double,
+    ) -> Tensor:
+        """One number per unit: `of_rows` gives one per row of a parameter, and rows are added up."""
+        total = torch.zeros(len(self), dtype=dtype)
+        for rows in self.writers:
+            rows.add_to_units(total, of_rows(rows.take(tensors[rows.tensor].detach()), rows))
+        return total
+
     def split(self, vector: Tensor) -> dict[str, Tensor]:
-        """One piece per group of a vector over units."""
+        """A vector over units, split by group."""
         return dict(
             zip(
                 (group.name for group in self.groups),
@@ -153,7 +189,7 @@ class Units:
         )
 
     def alive(self, masks: Tensor) -> Tensor:
-        """What `cost.Meter` asks for: the masks at their places among all channels, everything else 1.
+        """The masks as `cost.Meter` wants them: one entry per channel of the partition, 1 where kept.
 
         Differentiable.
         """
@@ -162,8 +198,30 @@ class Units:
         return alive.index_copy(0, self.channels, masks.double())
 
     def per_group(self, vector: Tensor) -> Tensor:
-        """Sums of a vector over the units of each group."""
+        """A vector over units, summed by group."""
         return torch.zeros(len(self.groups), dtype=vector.dtype).index_add(0, self.group_of, vector)
+
+    def best_first(self, scores: Tensor) -> Tensor:
+        """All units, group by group, in falling order of score; ties keep their order."""
+        by_score = torch.argsort(scores, descending=True, stable=True)
+        return by_score[torch.argsort(self.group_of[by_score], stable=True)]
+
+    def rank_in_group(self, scores: Tensor) -> Tensor:
+        """For each unit, how many units of its group come before it: 0 for the highest score."""
+        order, sizes = self.best_first(scores), self.sizes
+        rank = torch.empty_like(order)
+        rank[order] = torch.arange(len(order)) - (sizes.cumsum(0) - sizes)[self.group_of[order]]
+        return rank
+
+
+def row_sums(rows: Tensor) -> Tensor:
+    """The sum of each row: one number per entry of the first axis."""
+    return rows.flatten(1).sum(dim=1) if rows.dim() > 1 else rows
+
+
+def as_matrix(rows: Tensor) -> Tensor:
+    """Each row as one line of a matrix."""
+    return rows.flatten(1) if rows.dim() > 1 else rows[:, None]
 
 
 def _starts(groups: tuple[ChannelGroup, ...]) -> list[int]:
@@ -175,7 +233,7 @@ def _starts(groups: tuple[ChannelGroup, ...]) -> list[int]:
 
 
 def _writers(groups: list[ChannelGroup]) -> tuple[Rows, ...]:
-    """One entry per axis of a parameter, even if several groups write to it (a norm after a concatenation)."""
+    """One entry per axis of a parameter, even if several groups write to it (a norm after a concat)."""
     found: dict[tuple[str, int], list[tuple[Tensor, Tensor]]] = {}
     start = 0
     for group in groups:

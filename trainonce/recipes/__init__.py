@@ -1,4 +1,1 @@
-"""Whole runs by name.
-
-Takes `cifar10.resnet56`, gives its model, data, optimizer, schedule and budget as plain data.
-"""
+"""Recipes: complete runs by name, such as `cifar10.resnet56`."""

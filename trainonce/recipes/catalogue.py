@@ -1,4 +1,4 @@
-"""Recipes by name: takes a name, gives the run that a function has registered under it."""
+"""Recipes by name: functions that return a run register themselves here."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _MODULES = ("demo", "paper")
 
 
 def recipe(name: str) -> Callable[[Callable[[], Run]], Callable[[], Run]]:
-    """Register a function that returns a run; a name can be used once."""
+    """Register a function that returns a run under a name of its own."""
 
     def register(function: Callable[[], Run]) -> Callable[[], Run]:
         if name in _RECIPES:
-            raise ValueError(f"there is a recipe {name!r} already. Choose another name.")
+            raise ValueError(f"the recipe {name!r} exists already. Choose another name.")
         _RECIPES[name] = function
         return function
 
@@ -26,19 +26,16 @@ def recipe(name: str) -> Callable[[Callable[[], Run]], Callable[[], Run]]:
 
 
 def recipe_names() -> tuple[str, ...]:
-    """Every name that `find_recipe` knows."""
+    """The names of all recipes."""
     for module in _MODULES:
         importlib.import_module(f"trainonce.recipes.{module}")
     return tuple(sorted(_RECIPES))
 
 
 def find_recipe(name: str) -> Run:
-    """The run of that name.
-
-    find_recipe("cifar10.resnet56").keep_flops
-    """
+    """The run of that name, such as `find_recipe("cifar10.resnet56")`."""
     if name not in recipe_names():
         near = get_close_matches(name, recipe_names(), n=3, cutoff=0.5)
-        advice = f"Did you mean {' or '.join(near)}?" if near else f"There are {', '.join(recipe_names())}."
-        raise SettingError(f"there is no recipe {name!r}. {advice}")
+        advice = f"Did you mean {' or '.join(near)}?" if near else f"Available: {', '.join(recipe_names())}."
+        raise SettingError(f"unknown recipe {name!r}. {advice}")
     return _RECIPES[name]()

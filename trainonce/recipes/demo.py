@@ -1,4 +1,4 @@
-"""Runs on scikit-learn's digits, which need no download and take about a minute on two cores."""
+"""Recipes on scikit-learn's digits, which need no download and take about a minute on two cores."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The runs of the paper's two result tables: each row with its optimizer, schedule, epochs and budget.
+"""Recipes for every row of the paper's two result tables: optimizer, schedule, epochs and budget.
 
-The paper's p is a share of the FLOPs that its gates reach. `keep_flops` is a share of the whole model, so
-what the gates don't reach (stem, projections of shortcuts, classifier; for MobileNetV2 also the first block
-and the last convolution) counts as kept:
+The paper's p is a fraction of the FLOPs that its gates can reach. `keep_flops` is a fraction of the whole
+model, so layers without gates (stem, shortcut projections, classifier; for MobileNetV2 also the first block
+and the last convolution) count as kept:
 
     keep_flops = (fixed + p * (total - fixed)) / total
 
@@ -21,16 +21,16 @@ from trainonce.recipes.run import Run
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One row of a result table of the paper."""
+    """One row of the paper's result tables."""
 
     recipe: str
     model: str
     data: str
     p: float
-    """The paper's share of the FLOPs that its gates reach."""
+    """The paper's p: the fraction kept of the FLOPs that gates can reach."""
 
     fixed_layers: tuple[str, ...]
-    """Patterns of the layers that the gates don't reach."""
+    """Patterns of the layers without gates."""
 
     fixed_macs: int
     total_macs: int
@@ -42,7 +42,7 @@ class Row:
 
     @property
     def keep_flops(self) -> float:
-        """The paper's p as a share of the whole model."""
+        """The paper's p as a fraction of the whole model."""
         return round((self.fixed_macs + self.p * (self.total_macs - self.fixed_macs)) / self.total_macs, 4)
 
 
@@ -108,9 +108,9 @@ ROWS = (
 
 
 def cifar_run(row: Row) -> Run:
-    """The supplement's CIFAR training: 300 epochs of SGD, 0.1, momentum 0.9, weight decay 1e-4.
+    """CIFAR training as in the supplement: 300 epochs of SGD at 0.1, momentum 0.9, weight decay 1e-4.
 
-    A cosine is ours: it names no decay.
+    The cosine schedule is our choice: the supplement names none.
     """
     return Run(
         model=row.model,
@@ -124,9 +124,9 @@ def cifar_run(row: Row) -> Run:
 
 
 def imagenet_resnet_run(row: Row) -> Run:
-    """240 epochs at 0.1 per 256 images.
+    """240 epochs at learning rate 0.1, batch size 256.
 
-    Five epochs of warm-up, a cosine and smoothed labels are those of the public code.
+    Warmup, cosine schedule and label smoothing are those of the public code.
     """
     return Run(
         model=row.model,
@@ -143,7 +143,7 @@ def imagenet_resnet_run(row: Row) -> Run:
 
 
 def imagenet_mobilenet_run(row: Row) -> Run:
-    """300 epochs, a cosine from 0.05, weight decay 4e-5: the supplement's."""
+    """300 epochs, cosine schedule from 0.05, weight decay 4e-5, as in the supplement."""
     return Run(
         model=row.model,
         data=row.data,
@@ -157,7 +157,7 @@ def imagenet_mobilenet_run(row: Row) -> Run:
 
 
 def run_of(row: Row) -> Run:
-    """The run that a row of the paper is from, with the paper's phases."""
+    """The recipe of a row, with the paper's phases."""
     if row.data != "imagenet":
         run = cifar_run(row)
     else:

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from trainonce.errors import SettingError
-from trainonce.runs.report.plain_files import UnreadableFileError, read_yaml_values
+from trainonce.runs.plain_files import UnreadableFileError, read_yaml_values
 
 
 def read_yaml(file: Path) -> dict[str, Any]:

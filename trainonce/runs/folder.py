@@ -1,44 +1,41 @@
-"""A run's folder: takes what a run says about itself to `config.yaml`, `metrics.jsonl`, `summary.csv`, `env.json` and `log.txt`.
+"""A run's folder: writes settings, metrics and the log of a run, and tells how far the run got.
 
-One process at a time may write there. A run that ended before it was finished is recognised.
+One process at a time may write there.
 """
 
 from __future__ import annotations
 
 import csv
 import hashlib
-import importlib.metadata
 import io
 import json
 import logging
-import platform
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import torch
-
-import trainonce
 from trainonce.errors import SettingError
 from trainonce.messages.plain_text import shorten, shown, shown_path
 from trainonce.runs.config_file import read_yaml, to_yaml
+from trainonce.runs.file_names import (
+    CHECKPOINTS,
+    CONFIG,
+    ENVIRONMENT,
+    FILES,
+    LOG,
+    METRICS,
+    REPORT,
+    SMALL,
+    STARTED,
+    SUMMARY,
+)
 from trainonce.runs.occupancy import LOCK, occupied
 from trainonce.storage.atomic import is_draft, is_link, open_own, refuse_links, remove_drafts, write_file
 from trainonce.storage.checkpoint import recover
 from trainonce.zoo.names import how_to_resume
 
-CONFIG, METRICS, SUMMARY, ENVIRONMENT, LOG, REPORT = (
-    "config.yaml",
-    "metrics.jsonl",
-    "summary.csv",
-    "env.json",
-    "log.txt",
-    "report.json",
-)
-CHECKPOINTS, SMALL, PAGE, STARTED = "checkpoints", "small", "report.html", "started.yaml"
 COLUMNS = (
     "epoch",
     "step",
@@ -215,7 +212,7 @@ def clear(folder: Path) -> None:
     Only for the process that has the folder. Refused with LinkError if anything that a run writes to is a
     link.
     """
-    for name in (CONFIG, METRICS, SUMMARY, ENVIRONMENT, LOG, REPORT, PAGE, STARTED, CHECKPOINTS, SMALL):
+    for name in (*FILES, CHECKPOINTS, SMALL):
         refuse_links(folder / name, within=folder)
     for path in recover(folder / CHECKPOINTS):
         log.warning("%s was saved, but a kill came before it got its name; it is used.", shown_path(path))
@@ -248,43 +245,6 @@ def append_record(folder: Path, record: Mapping[str, Any]) -> None:
         stream.write(json.dumps(record) + "\n")
     with open_own(folder / SUMMARY, "a") as stream:
         stream.write(_rows([record]))
-
-
-def describe_environment(*, seed: int, world_size: int, device: torch.device) -> dict[str, Any]:
-    """Versions and hardware: what another bit may come from."""
-    return {
-        "python": platform.python_version(),
-        "trainonce": trainonce.__version__,
-        "torch": torch.__version__,
-        **_installed("torchvision", "timm", "transformers", "safetensors"),
-        "platform": platform.platform(),
-        "cpu": _cpu_name(),
-        "threads": torch.get_num_threads(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
-        "processes": world_size,
-        "seed": seed,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-    }
-
-
-def _installed(*names: str) -> dict[str, str]:
-    """The versions of those packages that are there."""
-    found = {}
-    for name in names:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
-        platform.machine(),
-    )
 
 
 def _rows(records: Sequence[Mapping[str, Any]]) -> str:

@@ -22,20 +22,32 @@ from torch import nn
 from trainonce.data.identity.keeping import FILE as IDENTITY
 from trainonce.errors import DiskFullError
 from trainonce.runs import folder as run_folder
-from trainonce.runs.scalars import FOLDER, Scalars
+from trainonce.runs.file_names import (
+    CHECKPOINTS,
+    CONFIG,
+    CONTROLLER_SAMPLES,
+    ENVIRONMENT,
+    LOG,
+    METRICS,
+    REPORT,
+    SMALL,
+    STARTED,
+    SUMMARY,
+    TENSORBOARD,
+)
+from trainonce.runs.scalars import Scalars
 from trainonce.storage.artifact import load, save
 from trainonce.storage.atomic import remove_whole, write_file
 from trainonce.storage.checkpoint import save_checkpoint
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-CONTROLLER_SAMPLES = "controller_samples.json"
 WRITTEN_FIRST = (
-    run_folder.CONFIG,
-    run_folder.STARTED,
-    run_folder.ENVIRONMENT,
-    run_folder.LOG,
-    run_folder.METRICS,
-    run_folder.SUMMARY,
+    CONFIG,
+    STARTED,
+    ENVIRONMENT,
+    LOG,
+    METRICS,
+    SUMMARY,
     CONTROLLER_SAMPLES,
     IDENTITY,
 )
@@ -75,7 +87,7 @@ class Records:
     def save(self, step: int, state: Any, *, keep_last: int) -> bool:
         """Write a checkpoint; False if the disk didn't take it."""
         try:
-            save_checkpoint(self.folder / run_folder.CHECKPOINTS, step, state, keep_last=keep_last)
+            save_checkpoint(self.folder / CHECKPOINTS, step, state, keep_last=keep_last)
         except DiskFullError as error:
             self._tell_full(str(error))
             return False
@@ -89,7 +101,7 @@ class Records:
         with run_folder.room_in(self.folder):
             if self._is_behind:
                 run_folder.write_history(self.folder, history)
-            place = self.folder / run_folder.SMALL
+            place = self.folder / SMALL
             if not _holds(place, small):
                 if os.path.lexists(place):
                     remove_whole(place)
@@ -99,7 +111,7 @@ class Records:
     def finish(self, report: Mapping[str, Any]) -> None:
         """Write the report, which says that the run is finished."""
         with run_folder.room_in(self.folder):
-            write_file(self.folder / run_folder.REPORT, json.dumps(report) + "\n")
+            write_file(self.folder / REPORT, json.dumps(report) + "\n")
 
     def forget(self) -> None:
         """Take back what `begin` and the start have written: this run could not begin."""
@@ -118,7 +130,7 @@ class Records:
         try:
             self._scalars.write(history)
         except OSError as error:
-            line = f"can't write into {self.folder / FOLDER} ({' '.join(str(error).split())})."
+            line = f"can't write into {self.folder / TENSORBOARD} ({' '.join(str(error).split())})."
             if error.errno in NO_ROOM:
                 self._tell_full(line)
             elif not self._has_told_scalars:

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from trainonce.errors import SettingError
+from trainonce.runs.file_names import TENSORBOARD
 from trainonce.storage.atomic import refuse_links
 
-FOLDER = "tensorboard"
 MESSAGES = "tensorboard.compat.proto"
 NAMES = ("loss", "validation_loss", "top1", "top5", "lr", "keep_flops", "keep_params", "controller_loss")
 
@@ -37,7 +37,7 @@ def check_place(out: Path | None) -> None:
     """Raise SettingError if the run has no folder."""
     if out is None:
         raise SettingError("tensorboard needs a folder to write to. Give out, or leave the setting out.")
-    refuse_links(out / FOLDER, within=out)
+    refuse_links(out / TENSORBOARD, within=out)
 
 
 class Scalars:
@@ -47,7 +47,7 @@ class Scalars:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder / FOLDER
+        self._folder = folder / TENSORBOARD
         self._file: FileIO | None = None
         self._num_written = 0
 

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map_only
 
 from trainonce.errors import ModelError, PlanError
 from trainonce.execution.comparison import can_be_compared, relative_difference
-from trainonce.execution.forward import one_line
+from trainonce.messages.plain_text import reason_of
 from trainonce.structure.channels import Example, Partition
 from trainonce.structure.plan import Plan
 from trainonce.surgery import proof
@@ -78,7 +78,7 @@ def cut(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer | None
         if not isinstance(error, Exception) or isinstance(error, PlanError):
             raise
         way_out = "The model is unchanged; keep the layer concerned with keep=[...]."
-        raise PlanError(f"the cut model does not run ({one_line(error)}). {way_out}") from error
+        raise PlanError(f"the cut model does not run ({reason_of(error, longest=300)}). {way_out}") from error
     return model
 
 
@@ -155,7 +155,7 @@ def record_evaluation(model: nn.Module, example: Example) -> tuple[Recording, bo
     try:
         record(model, example, recording, counts_cost=True, with_values=True)
     except Exception as error:
-        words = f"{type(error).__name__}: {one_line(error)}"
+        words = f"{type(error).__name__}: {reason_of(error, longest=300)}"
         raise ModelError(
             f"{type(model).__name__} fails on the example ({words}). Give an example that the model accepts."
         ) from error
@@ -177,7 +177,7 @@ def record_training(model: nn.Module, example: Example, recording: Recording, *,
         try:
             record(model, attempt, recording, counts_cost=False, with_values=with_values)
         except Exception as error:
-            problem = one_line(error)
+            problem = reason_of(error, longest=300)
             needs_values |= isinstance(error, ValueNeededError)
         else:
             break
@@ -227,7 +227,7 @@ def _unproven(model: nn.Module, partition: Partition, dtypes: list[torch.dtype |
             plan = Plan.from_masks(partition, {name: masks[name] for name in names})
             difference = proof.difference_on_scratch(model, plan, partition.example, dtype)
         except Exception as error:
-            return f"the proof failed, the cut model does not run ({one_line(error)})"
+            return f"the proof failed, the cut model does not run ({reason_of(error, longest=300)})"
         return (
             None
             if difference <= tolerance

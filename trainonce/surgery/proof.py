@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from trainonce.execution.comparison import relative_difference
-from trainonce.execution.forward import copied, one_line, output_tensors, run_model
+from trainonce.execution.forward import copied, output_tensors, run_model
+from trainonce.messages.plain_text import reason_of
 from trainonce.structure.channels import Example
 from trainonce.structure.plan import Plan
 from trainonce.surgery.slicing import apply_plan, silence, snapshot
@@ -153,7 +154,7 @@ def backward_refusal(model: nn.Module, example: Example) -> str | None:
                 learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
                 torch.autograd.grad([tensor.sum() for tensor in outputs], learned, allow_unused=True)
     except Exception as error:
-        return one_line(error)
+        return reason_of(error, longest=300)
     finally:
         for parameter, grad in saved:
             parameter.grad = grad

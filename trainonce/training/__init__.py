@@ -1,4 +1,4 @@
-"""`fit`: a whole training run, from a model and data to a small model and a report."""
+"""`fit`: a complete training run, from a model and data to a small model and a report."""
 
 from trainonce.training.fitting import fit
 from trainonce.training.results.outcome import Result

@@ -1,7 +1,4 @@
-"""What `fit` is called with.
-
-Takes its arguments, gives settings that count, or says in one line what is wrong.
-"""
+"""The arguments of `fit`, checked: each wrong one is refused in one line."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from trainonce.errors import SettingError
 from trainonce.messages.plain_text import shorten
 from trainonce.pruning.distributed import unwrapped_optimizer
 from trainonce.pruning.policies.policy import Policy
-from trainonce.training.batches.samples import Source
+from trainonce.training.batches.sources import Source
 from trainonce.training.limits import defaults_of
 from trainonce.training.loop.learning_rate import Rates, shown
 from trainonce.training.optimizers import OPTIMIZERS
@@ -24,11 +21,11 @@ from trainonce.training.settings import Settings, as_plain, with_changes
 
 Optimizer = torch.optim.Optimizer | Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 OF_OPTIMIZERS = ("opt", "momentum", "nesterov", "weight_decay")
-"""Settings that don't count where `fit` is given an optimizer."""
+"""Settings that have no effect if `fit` is given an optimizer."""
 
 
 def check_model(model: Any) -> None:
-    """Raise SettingError unless it is a module."""
+    """Raise SettingError unless it is a module with parameters to train."""
     if isinstance(model, type) and issubclass(model, nn.Module):
         raise SettingError(f"model is the class {model.__name__}. Pass an instance: {model.__name__}(...).")
     if not isinstance(model, nn.Module):
@@ -37,19 +34,20 @@ def check_model(model: Any) -> None:
         raise SettingError(f"this {type(model).__name__} has no parameters, so there is nothing to train.")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise SettingError(
-            f"all parameters of this {type(model).__name__} are frozen. Thaw some with requires_grad_(True)."
+            f"all parameters of this {type(model).__name__} are frozen. Unfreeze some with "
+            "requires_grad_(True)."
         )
 
 
 def check_arguments(*, out: Any, settings: Any, loss: Any, policy: Any, view: Any, quiet: bool) -> None:
-    """Raise SettingError for the first argument of a kind that can't work."""
+    """Raise SettingError for the first argument of a wrong type."""
     if settings is not None and not isinstance(settings, Settings):
         advice = (
             "Write Settings(**settings)." if isinstance(settings, dict) else "Pass trainonce.Settings(...)."
         )
         raise SettingError(f"settings is a {type(settings).__name__}. {advice}")
     if out is not None and not isinstance(out, str | os.PathLike):
-        raise SettingError(f"out must be a folder's path, got {shorten(out)}.")
+        raise SettingError(f"out must be the path of a folder, got {shorten(out)}.")
     if isinstance(loss, type):
         raise SettingError(
             f"loss is the class {loss.__name__}. Pass an instance, {loss.__name__}(), or a function."
@@ -60,7 +58,7 @@ def check_arguments(*, out: Any, settings: Any, loss: Any, policy: Any, view: An
         )
     if isinstance(policy, str):
         raise SettingError(
-            f"policy is a text. Pass Settings(policy={policy!r}), or an object such as "
+            f"policy is a string. Pass Settings(policy={policy!r}), or an object such as "
             "trainonce.policies.Taylor()."
         )
     if isinstance(policy, type):
@@ -68,18 +66,20 @@ def check_arguments(*, out: Any, settings: Any, loss: Any, policy: Any, view: An
     if policy is not None and not isinstance(policy, Policy):
         raise SettingError(f"policy must be a trainonce.policies.Policy, got {type(policy).__name__}.")
     if view is not None and not all(callable(getattr(view, name, None)) for name in ("show", "say", "close")):
-        raise SettingError(f"view must have show, say and close; this {type(view).__name__} has not.")
+        raise SettingError(
+            f"view must have the methods show, say and close; this {type(view).__name__} has not."
+        )
     if view is not None and quiet:
-        raise SettingError("view and quiet contradict each other. Pass one of them.")
+        raise SettingError("view and quiet exclude each other. Pass one of them.")
 
 
 def make_optimizer(given: Any, model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
-    """The optimizer of the settings, the one that is given, or the one that a given function makes."""
+    """The optimizer that was passed, that a function returned, or that the settings name."""
     if given is None:
         return OPTIMIZERS[settings.opt](model.parameters(), settings)
     if isinstance(given, str):
         raise SettingError(
-            f"optimizer is a text. Pass Settings(opt={given!r}), or a function: optimizer=lambda p: "
+            f"optimizer is a string. Pass Settings(opt={given!r}), or a function: optimizer=lambda p: "
             "torch.optim.AdamW(p)."
         )
     given = unwrapped_optimizer(given)
@@ -93,36 +93,35 @@ def make_optimizer(given: Any, model: nn.Module, settings: Settings) -> torch.op
         found = unwrapped_optimizer(given(model.parameters()))
     if not isinstance(found, torch.optim.Optimizer):
         raise SettingError(
-            f"optimizer= gave a {type(found).__name__}. It must return a torch.optim.Optimizer."
+            f"optimizer= returned a {type(found).__name__}. It must return a torch.optim.Optimizer."
         )
     own = {id(parameter) for parameter in model.parameters()}
     if any(id(parameter) not in own for group in found.param_groups for parameter in group["params"]):
         raise SettingError(
-            f"this {type(found).__name__} holds parameters that are not the model's. Make it from the "
-            "parameters of the model "
-            f"that is trained: optimizer=lambda p: torch.optim.{type(found).__name__}(p)."
+            f"this {type(found).__name__} has parameters that are not the model's. Make it from the model's "
+            f"own: optimizer=lambda p: torch.optim.{type(found).__name__}(p)."
         )
     return found
 
 
 def settle(settings: Settings, train: Source, rates: Rates) -> tuple[Settings, list[str]]:
-    """The settings that count beside a loader's and an optimizer's, and lines about what doesn't count."""
+    """The final batch size and learning rate, and a line for each setting that was overridden."""
     notes = []
     batch_size = settings.batch_size
     if batch_size is None:
         batch_size = train.batch_size or settings.samples_per_step
         if batch_size < 2:
             raise SettingError(
-                "the training DataLoader has batches of 1 sample. Make it with a batch_size, or give "
+                "the training DataLoader has batches of 1 sample. Give it a batch_size, or pass "
                 "Settings(batch_size=...)."
             )
     elif train.batch_size not in (None, 1, batch_size):
         notes.append(
-            f"batch_size={batch_size} of the settings counts, not the DataLoader's {train.batch_size}"
+            f"using batch_size={batch_size} from the settings, not the DataLoader's {train.batch_size}"
         )
     if settings.lr not in (rates.highest, defaults_of(Settings)["lr"]):
         notes.append(
-            f"the optimizer's own learning rate {shown(rates.own)} counts, not lr={settings.lr:g} of the "
+            f"using the optimizer's learning rate {shown(rates.own)}, not lr={settings.lr:g} from the "
             "settings"
         )
     return with_changes(settings, batch_size=batch_size, lr=rates.highest), notes
@@ -131,9 +130,8 @@ def settle(settings: Settings, train: Source, rates: Rates) -> tuple[Settings, l
 def describe_config(
     settings: Settings, config: Any, *, optimizer: Any, policy: Policy | None
 ) -> dict[str, Any]:
-    """What counted, as `config.yaml` holds it; an object that no name stands for is named by its class."""
+    """The settings as `config.yaml` records them; a policy object is recorded by its class."""
     found = dict(as_plain(settings) if config is None else config)
-    found |= {"batch_size": settings.batch_size, "lr": settings.lr}
     if optimizer is not None:
         found = {name: value for name, value in found.items() if name not in OF_OPTIMIZERS}
     if policy is not None:

@@ -1,7 +1,4 @@
-"""What a setting may be.
-
-Takes a dataclass whose fields carry their limits, refuses a wrong value with its key and its range.
-"""
+"""Limits of settings: dataclass fields that carry their type, range and help text."""
 
 from __future__ import annotations
 
@@ -15,15 +12,15 @@ from trainonce.messages.plain_text import LARGEST_WHOLE, shorten
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What one setting is for, and which values it takes."""
+    """What a setting is for, and which values it accepts."""
 
     help: str
     kind: type
     optional: bool = False
-    """Whether None is a value."""
+    """Whether None is allowed."""
 
     several: bool = False
-    """Whether it is a list of such values."""
+    """Whether it is a list."""
 
     above: float | None = None
     at_least: float | None = None
@@ -35,7 +32,7 @@ class Limits:
         """The range in words, such as `a number above 0 and at most 1`."""
         if self.choices:
             return f"one of {', '.join(self.choices)}"
-        noun = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}[self.kind]
+        noun = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}[self.kind]
         bounds = [
             f"{word} {bound:g}"
             for word, bound in (
@@ -48,11 +45,11 @@ class Limits:
         ]
         words = " ".join([noun, " and ".join(bounds)]).strip()
         if self.several:
-            words = f"a list, each {words}"
-        return f"{words}, or nothing" if self.optional else words
+            words = f"a list, each item {words}"
+        return f"{words}, or none" if self.optional else words
 
     def allows(self, value: Any) -> bool:
-        """Whether one value is of the right kind and inside the bounds."""
+        """Whether a value has the right type and is in range."""
         if self.kind is bool or isinstance(value, bool):
             return self.kind is bool and isinstance(value, bool)
         if self.kind is str:
@@ -69,7 +66,7 @@ class Limits:
         )
 
     def suggest(self, value: Any) -> str:
-        """` Did you mean 0.45?` for a share that was written as `45`, `45%` or `0,45`, and for a number given as a text."""
+        """` Did you mean 0.45?` for a fraction written as `45`, `45%` or `0,45`, or a number in quotes."""
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             return ""
         is_share = 1 in (self.at_most, self.below) and self.kind is float
@@ -87,24 +84,24 @@ class Limits:
 
 
 def setting(default: Any, help: str, kind: type, **limits: Any) -> Any:
-    """A field of a settings dataclass, with its limits."""
+    """A dataclass field with its default, help text and limits."""
     return field(
         default=default, metadata={"limits": Limits(help=help, kind=kind, optional=default is None, **limits)}
     )
 
 
 def limits_of(settings: Any) -> dict[str, Limits]:
-    """The limits of every field that has some; takes a settings class or an instance."""
+    """The limits of every field of a settings class or instance."""
     return {found.name: found.metadata["limits"] for found in fields(settings) if "limits" in found.metadata}
 
 
 def defaults_of(settings: type) -> dict[str, Any]:
-    """The value that each field has when nothing is said."""
+    """The default of every field."""
     return {found.name: found.default for found in fields(settings) if found.default is not MISSING}
 
 
 def check_fields(settings: Any) -> None:
-    """Raise SettingError for the first field whose value is not allowed."""
+    """Raise SettingError for the first value that is not allowed."""
     for name, limits in limits_of(settings).items():
         value = getattr(settings, name)
         if value is None and limits.optional:

@@ -1,4 +1,4 @@
-"""Optimizers by name: takes settings and parameters, gives the optimizer of torch."""
+"""Optimizers by name, as `--opt` takes them."""
 
 from __future__ import annotations
 
@@ -19,4 +19,4 @@ OPTIMIZERS: dict[str, Callable[[Iterable[nn.Parameter], Any], torch.optim.Optimi
         parameters, lr=s.lr, momentum=s.momentum, weight_decay=s.weight_decay
     ),
 }
-"""What `--opt` takes; each gets the parameters and the settings."""
+"""Each name makes an optimizer from the parameters and the settings."""

@@ -1,4 +1,4 @@
-"""Policies by name: takes what `--policy` says, gives a new policy for one run."""
+"""Policies by name, as `--policy` takes them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "gradual": policies.Gradual,
     "norm_scale": policies.NormScale,
     "paper_controller": policies.Controller,
-    "penalise_all": policies.PenaliseAll,
+    "penalise_all": policies.PenalizeAll,
     "random": policies.RandomChoice,
     "static_salience": policies.StaticSalience,
     "taylor": policies.Taylor,
     "uniform": policies.Uniform,
 }
-"""What `--policy` takes; each makes a new one, because policies remember."""
+"""Each name makes a new policy, because policies have state."""
 
 
 def find_policy(name: str) -> Policy:
@@ -35,6 +35,6 @@ def find_policy(name: str) -> Policy:
         near = get_close_matches(name, POLICIES, n=1, cutoff=0.5)
         advice = f"Did you mean {near[0]}?" if near else f"Choose one of {', '.join(POLICIES)}."
         raise SettingError(
-            f"there is no policy {shorten(name)}. {advice} An own one goes to trainonce.fit(policy=...)."
+            f"unknown policy {shorten(name)}. {advice} Pass your own as trainonce.fit(policy=...)."
         )
     return POLICIES[name]()

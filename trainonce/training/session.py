@@ -1,7 +1,4 @@
-"""A run from its first step to its last.
-
-Takes a trainer through its epochs, saves, resumes, stops when asked, writes down what happens.
-"""
+"""A run from its first step to its last: epochs, checkpoints, resume, interruption, records."""
 
 from __future__ import annotations
 
@@ -17,14 +14,16 @@ from torch import nn
 
 from trainonce.data.identity.describing import describe
 from trainonce.data.identity.keeping import check_resumed, keep_identity
-from trainonce.errors import RunInterruptedError, SettingError, WorkerLostError
+from trainonce.errors import RunInterruptedError, WorkerLostError
+from trainonce.messages.plain_text import reason_of
 from trainonce.runs import folder as run_folder
 from trainonce.runs.records import Records
 from trainonce.runs.report.live import Moment, View, warnings_shown
-from trainonce.runs.scalars import Scalars, check_installed, check_place
+from trainonce.runs.scalars import Scalars, check_place
 from trainonce.training.loop.evaluation import Scores
 from trainonce.training.loop.moments import moment_of, record_of
 from trainonce.training.loop.processes import Processes
+from trainonce.training.loop.progress import Progress
 from trainonce.training.loop.signals import StopFlag
 from trainonce.training.loop.trainer import StepNews, Trainer
 from trainonce.training.resuming.continuity import changed_environment, check_config, check_saveable
@@ -38,7 +37,7 @@ MAY_DIFFER = RESUMABLE | {"data_dir", "workers", "download"}
 
 
 class Session:
-    """One process's part in a run; only the first process writes and shows anything."""
+    """A run as one process sees it; only rank 0 writes files and shows progress."""
 
     def __init__(
         self,
@@ -57,46 +56,46 @@ class Session:
         self.data = data
         self.environment = environment
         self.history: list[dict[str, Any]] = []
-        self.seconds = 0.0
-        """Of training so far, the time before interruptions included."""
+        self.first_cut_at: int | None = None
+        self.cut_at: int | None = None
+        """The step at which the model got its final size."""
+        self._progress = Progress()
         self._view = view
         self._processes = processes
         self._stop = stop
-        self._loss_sum, self._loss_count = 0.0, 0
-        self._steps_per_second = 0.0
-        self._last_view = self._last_save = self._last_step = time.monotonic()
-        self._cut_at: int | None = None
+        self._last_view = self._last_save = time.monotonic()
         self._is_new, self._is_checked = True, False
         self._identity: dict[str, Any] = {}
         self._open_parts = ExitStack()
         if has_scalars:
-            # On every process: none may wait for one that has ended.
-            check_installed()
+            # On every process: none may wait for one that has exited.
             check_place(out)
         self._records: Records | None = None
         if out is not None and processes.is_first:
             self._records = Records(out, self.warn, scalars=Scalars(out) if has_scalars else None)
 
+    @property
+    def seconds(self) -> float:
+        """Of training so far, including the time before an interruption."""
+        return self._progress.seconds
+
     @contextmanager
     def opened(self, *, resume: bool) -> Iterator[None]:
-        """The run's folder, for this run alone.
-
-        Refused if it holds another run, or one that `resume` was not asked for.
-        """
+        """Lock the run's folder; SettingError if it holds another run, or one that isn't to be resumed."""
         with ExitStack() as stack:
             self._open_parts = stack
             if self._processes.is_first:
                 stack.enter_context(warnings_shown(self._view))
             if self._records is not None:
                 stack.callback(self._records.close)
-            self._on_first(lambda: self._open(resume))
+            self._processes.on_first(lambda: self._open(resume))
             yield
 
     def begin(self, trainer: Trainer, lines: Sequence[str]) -> None:
-        """Write down what the run is, say its first lines, and bring the trainer to where it was left."""
+        """Record the run, print its first lines, and restore the newest checkpoint."""
         if self.out is not None:
             check_saveable(trainer)
-        self._on_first(self._write_start)
+        self._processes.on_first(self._write_start)
         for line in lines:
             self._tell(line)
         self._restore(trainer)
@@ -107,21 +106,24 @@ class Session:
         root = self.out / run_folder.CHECKPOINTS
         state = restore_trainer(root, trainer, self._processes, warn=self.warn, is_new=self._is_new)
         if state is not None:
-            self.history, self.seconds, self._cut_at = state["history"], state["seconds"], state["cut_at"]
-            self._loss_sum, self._loss_count = state["loss"]
-            self._tell(f"going on at step {trainer.step} of {trainer.total_steps}")
+            self.history, self.cut_at = state["history"], state["cut_at"]
+            # Older checkpoints don't have it.
+            self.first_cut_at = state.get("first_cut_at")
+            loss_sum, loss_count = state["loss"]
+            self._progress = Progress(state["seconds"], loss_sum, loss_count)
+            self._tell(f"resuming at step {trainer.step} of {trainer.total_steps}")
         if self._records is not None:
             self._records.begin(
                 self.history, trainer.controller_samples.tolist() if trainer.pruner is not None else []
             )
 
     def run(self, trainer: Trainer, score: Callable[[], Scores]) -> None:
-        """Train to the end; raises RunInterruptedError after having saved, if a signal asked for it."""
+        """Train to the end; on SIGTERM or SIGINT, save and raise RunInterruptedError."""
         try:
             self._run(trainer, score)
         except WorkerLostError as error:
-            # Batches are fetched between steps, so the trainer is whole.
-            raise WorkerLostError(f"{error} {self._save_and_say_how_to_go_on(trainer)}") from None
+            # Batches are fetched between steps, so the trainer is in a consistent state.
+            raise WorkerLostError(f"{error} {self._save_and_say_how_to_resume(trainer)}") from None
         except Exception:
             if trainer.step == 0 or not self._is_checked:
                 self._forget()
@@ -129,7 +131,8 @@ class Session:
 
     def _run(self, trainer: Trainer, score: Callable[[], Scores]) -> None:
         per_epoch = trainer.order.steps_per_epoch
-        self._last_step = self._last_save = time.monotonic()
+        self._last_save = time.monotonic()
+        self._progress.start_clock()
         while True:
             if trainer.step == (len(self.history) + 1) * per_epoch:
                 self._end_epoch(trainer, score())
@@ -138,7 +141,7 @@ class Session:
             for batch in trainer.epoch_batches():
                 news = trainer.run_step(batch, stop=self._stop.is_set)
                 if not self._is_checked and not news.was_skipped:
-                    # Only now has the optimizer state of its own.
+                    # Only now does the optimizer have a state.
                     self._check_saveable(trainer)
                 self._note(trainer, news)
                 if news.must_stop:
@@ -147,58 +150,29 @@ class Session:
                     self._save(trainer)
 
     def keep(self, small: nn.Module) -> None:
-        """Write the small model; from here on the run has its result, whatever else fails."""
-        self._on_first(lambda: None if self._records is None else self._records.keep(small, self.history))
+        """Write the small model; from here on, nothing that fails can lose it."""
+        self._processes.on_first(
+            lambda: None if self._records is None else self._records.keep(small, self.history)
+        )
 
     def finish(self, report: dict[str, Any]) -> None:
-        """Write the report; a disk that takes no more is told, and `resume` writes it later."""
+        """Write the report; if that fails, warn, and leave it to `resume`."""
         if self._records is not None:
             try:
                 self._records.finish(report)
                 self._tell(f"finished after {self.seconds:.0f} s")
             except Exception as error:
-                # The small model is safe: nothing that is only said about it may end the run.
-                words = " ".join(str(error).split()) or type(error).__name__
+                # The small model is safe, and a report is not worth losing the run's last lines.
+                place = self._records.folder / run_folder.SMALL
                 self.warn(
-                    f"no report: {words} The small model is in {self._records.folder / run_folder.SMALL}; "
-                    "resume writes the report."
+                    f"no report: {reason_of(error, longest=600)} The small model is in {place}; resume the "
+                    "run to write the report."
                 )
         self._processes.wait()
 
     def warn(self, line: str) -> None:
-        """Say a line that the user should see, once for all processes."""
+        """Log a warning, and show it, on rank 0 only."""
         self._tell(line, level=logging.WARNING)
-
-    def describe_schedule(self, trainer: Trainer) -> dict[str, Any]:
-        """When the phases began, in steps."""
-        phases: dict[str, int | None] = {}
-        if trainer.pruner is not None:
-            timetable = trainer.pruner.schedule.in_steps(trainer.total_steps)
-            phases = {
-                "search": timetable.search_from,
-                "shrink": timetable.shrink_from,
-                "settle": timetable.settle_from,
-            }
-            phases["small"] = self._cut_at
-        return {
-            "steps_per_epoch": trainer.order.steps_per_epoch,
-            "total_steps": trainer.total_steps,
-            "phases": phases,
-        }
-
-    def _on_first(self, action: Callable[[], None]) -> None:
-        """Do it on the first process; what is refused there ends all of them."""
-        refusal: Exception | None = None
-        if self._processes.is_first:
-            try:
-                action()
-            except ValueError as error:
-                refusal = error
-        (is_refused,) = self._processes.any_true([refusal is not None])
-        if refusal is not None:
-            raise refusal
-        if is_refused:
-            raise SettingError("the first process could not go on; it says why.")
 
     def _open(self, resume: bool) -> None:
         if self.out is None:
@@ -215,7 +189,7 @@ class Session:
             run_folder.clear(self.out)
 
     def _write_start(self) -> None:
-        """Only when the run can begin: what a refused one leaves would have to be cleared by hand."""
+        """Written only when the run can start: a refused one must leave nothing to clean up."""
         if self.out is None:
             return
         with run_folder.room_in(self.out):
@@ -228,7 +202,10 @@ class Session:
             keep_identity(self.out, self._identity)
             self._open_parts.enter_context(run_folder.logged(self.out))
         if changes:
-            self._tell(f"not as when the run began: {', '.join(changes)}; results may round differently")
+            self._tell(
+                f"environment changed since the run started: {', '.join(changes)}; results may differ by "
+                "rounding"
+            )
 
     def _check_saveable(self, trainer: Trainer) -> None:
         if self.out is not None:
@@ -236,7 +213,7 @@ class Session:
         self._is_checked = True
 
     def _forget(self) -> None:
-        """A run that ends in its first step leaves nothing in the way of the next one."""
+        """Remove the folder of a run that failed in its first step, so that it can be started again."""
         if (
             self._is_new
             and self._records is not None
@@ -245,45 +222,32 @@ class Session:
             self._records.forget()
 
     def _note(self, trainer: Trainer, news: StepNews) -> None:
-        now = time.monotonic()
-        passed, self._last_step = now - self._last_step, now
-        self.seconds += passed
-        rate = 1 / max(passed, 1e-6)
-        self._steps_per_second = (
-            0.95 * self._steps_per_second + 0.05 * rate if self._steps_per_second else rate
-        )
+        self._progress.note_step(None if news.was_skipped else news.loss)
         if news.was_skipped:
-            self._tell(
-                f"step {trainer.step - 1} was skipped: its loss or gradients are not finite",
-                level=logging.WARNING,
-            )
-        else:
-            self._loss_sum += news.loss
-            self._loss_count += 1
+            self.warn(f"step {trainer.step - 1} skipped: loss or gradients are not finite")
         if news.was_cut and trainer.pruner is not None:
             if trainer.pruner.shrunk:
-                self._cut_at = trainer.step
-                self._tell(f"the model was cut at step {trainer.step} and trains on small")
+                self.cut_at = trainer.step
+                self._tell(f"cut at step {trainer.step}; training continues on the small model")
             else:
-                self._tell(
-                    f"a first part of the model was cut at step {trainer.step}; the search goes on in what "
-                    "is left"
-                )
+                self.first_cut_at = trainer.step
+                self._tell(f"first cut at step {trainer.step}; the search continues in what is left")
+        now = time.monotonic()
         if now - self._last_view >= SECONDS_BETWEEN_VIEWS and self._processes.is_first:
             self._last_view = now
             self._view.show(self._moment(trainer, news.loss))
 
     def _moment(self, trainer: Trainer, loss: float) -> Moment:
         top1 = self.history[-1]["top1"] if self.history else None
-        return moment_of(trainer, loss=loss, top1=top1, steps_per_second=self._steps_per_second)
+        return moment_of(trainer, loss=loss, top1=top1, steps_per_second=self._progress.steps_per_second)
 
     def _end_epoch(self, trainer: Trainer, scores: Scores) -> None:
-        loss = self._loss_sum / self._loss_count if self._loss_count else None
+        loss = self._progress.mean_loss
         record = {"epoch": len(self.history) + 1, "step": trainer.step, "loss": loss} | record_of(
             trainer, scores
         )
         record["seconds"] = round(self.seconds, 3)
-        self._loss_sum, self._loss_count = 0.0, 0
+        self._progress.start_epoch()
         self.history.append(record)
         if self._processes.is_first:
             self._view.show(self._moment(trainer, loss if loss is not None else float("nan")))
@@ -293,10 +257,10 @@ class Session:
         every = trainer.settings.save_epochs
         if (every and record["epoch"] % every == 0) or trainer.step >= trainer.total_steps:
             self._save(trainer)
-        self._last_step = time.monotonic()
+        self._progress.start_clock()
 
     def _save(self, trainer: Trainer) -> bool:
-        """Write a checkpoint; False if the disk didn't take it."""
+        """Write a checkpoint; False if the disk is full."""
         self._last_save = time.monotonic()
         if self._records is None:
             return True
@@ -304,20 +268,25 @@ class Session:
             "trainer": trainer.state_dict(),
             "history": self.history,
             "seconds": self.seconds,
-            "cut_at": self._cut_at,
-            "loss": (self._loss_sum, self._loss_count),
+            "first_cut_at": self.first_cut_at,
+            "cut_at": self.cut_at,
+            "loss": (self._progress.loss_sum, self._progress.loss_count),
         }
         return self._records.save(trainer.step, state, keep_last=trainer.settings.keep_checkpoints)
 
     def _interrupt(self, trainer: Trainer) -> None:
-        words = self._save_and_say_how_to_go_on(trainer)
-        raise RunInterruptedError(f"stopped at step {trainer.step} of {trainer.total_steps}. {words}")
+        words = self._save_and_say_how_to_resume(trainer)
+        raise RunInterruptedError(f"interrupted at step {trainer.step} of {trainer.total_steps}. {words}")
 
-    def _save_and_say_how_to_go_on(self, trainer: Trainer) -> str:
+    def _save_and_say_how_to_resume(self, trainer: Trainer) -> str:
         if self.out is None:
-            return "Nothing is saved, because no out was given."
-        advice = f"Go on with: {how_to_resume(self.out, self.config)}"
-        return advice if self._save(trainer) else f"This step could not be saved: make room first. {advice}"
+            return "Nothing was saved: no out folder was given."
+        advice = f"Resume with: {how_to_resume(self.out, self.config)}"
+        return (
+            advice
+            if self._save(trainer)
+            else f"This step could not be saved: free some disk space first. {advice}"
+        )
 
     def _tell(self, line: str, *, level: int = logging.INFO) -> None:
         if self._processes.is_first:

@@ -1,1 +1,1 @@
-"""Models to inspect and train, by name: from torchvision, timm, transformers, or the user's own module."""
+"""Models by name: from torchvision, timm, transformers, or the user's own module."""

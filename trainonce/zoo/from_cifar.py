@@ -1,7 +1,4 @@
-"""The paper's models for small images.
-
-Takes a name such as `resnet56`, gives the model and an image of 32 pixels.
-"""
+"""The paper's models for images of 32 pixels, such as `resnet56`."""
 
 from __future__ import annotations
 
@@ -28,19 +25,18 @@ MODELS: dict[str, Callable[[int], nn.Module]] = {
 
 
 def model_names() -> list[str]:
-    """Every model of this source."""
+    """The names of all models."""
     return list(MODELS)
 
 
 def build_model(name: str, wanted: Build) -> Source:
-    """A model for small images with random weights; ten classes unless `wanted` says otherwise."""
+    """A model with random weights, by default with 10 classes."""
     source = f"cifar:{name}"
     if name not in MODELS:
         raise refuse_name(source, MODELS)
     if wanted.pretrained:
         raise UnknownModelError(
-            f"{source} has no pretrained weights. Leave --pretrained out, or name a model of timm or "
-            "torchvision."
+            f"{source} has no pretrained weights. Omit --pretrained, or use a model of timm or torchvision."
         )
     size = wanted.image_size or 32
     return Source(

@@ -1,7 +1,4 @@
-"""The user's own models.
-
-Takes `module.path:callable`, imports it from the current directory and calls it without arguments.
-"""
+"""The user's own models: `module.path:callable`, imported from the current directory and called."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from trainonce.errors import UnknownModelError
-from trainonce.messages.plain_text import reason_of
+from trainonce.messages.plain_text import kind_and_reason
 from trainonce.structure.channels import Example
 from trainonce.zoo.inputs import draw_image
 from trainonce.zoo.names import LIBRARIES
@@ -25,7 +22,7 @@ from trainonce.zoo.sources import Build, Source, refuse_name
 
 
 def build_model(source: str, example: Example | None, wanted: Build) -> Source:
-    """What the callable returns, in eval mode, with the example that the user gave."""
+    """The model that the callable returns, in eval mode, with the user's example."""
     path, _, name = source.partition(":")
     with _current_directory_first():
         found: Any = _import(path, name)
@@ -35,20 +32,20 @@ def build_model(source: str, example: Example | None, wanted: Build) -> Source:
             found = getattr(found, part)
         if not callable(found):
             raise UnknownModelError(
-                f"{source} is a {type(found).__name__}, not something to call. Name a function or class that "
-                "gives the model."
+                f"{source} is a {type(found).__name__}, not a callable. Name a function or class that "
+                "returns the model."
             )
         model = _call(source, found)
     if not isinstance(model, nn.Module):
         raise UnknownModelError(
-            f"{source} gave a {type(model).__name__}. It must return an nn.Module when called without "
+            f"{source} returned a {type(model).__name__}. It must return an nn.Module when called without "
             "arguments."
         )
     if example is None and wanted.image_size is not None:
         example = draw_image(1, 3, wanted.image_size, wanted.image_size)
     if example is None:
         raise UnknownModelError(
-            f"{source} comes without an example. Give the shape it takes, such as --input 1x3x224x224."
+            f"{source} needs an example input. Pass its shape, such as --input 1x3x224x224."
         )
     return Source(name=source, model=model.eval(), example=example)
 
@@ -72,15 +69,15 @@ def _import(path: str, name: str) -> ModuleType:
             near = difflib.get_close_matches(path, LIBRARIES, n=1)
             advice = f" Did you mean {near[0]}:{name}?" if near else ""
             raise UnknownModelError(
-                f"there is no module {missing!r} here. Run from the folder that holds it, or install "
+                f"there is no module {missing!r}. Run from the folder that contains it, or install "
                 f"it.{advice}"
             ) from None
         raise UnknownModelError(
-            f"module {path!r} imports {missing!r}, which is not installed. Install it, then try again."
+            f"module {path!r} imports {missing!r}, which is not installed. Install it and try again."
         ) from None
     except (Exception, SystemExit) as error:
         raise UnknownModelError(
-            f"module {path!r} can't be imported ({_told(error)}). Fix it, then try again."
+            f"module {path!r} can't be imported ({kind_and_reason(error)}). Fix it and try again."
         ) from error
 
 
@@ -89,9 +86,6 @@ def _call(source: str, builder: Any) -> Any:
         return builder()
     except (Exception, SystemExit) as error:
         raise UnknownModelError(
-            f"{source}() fails ({_told(error)}). It must give the model when called without arguments."
+            f"{source}() fails ({kind_and_reason(error)}). It must return the model when called without "
+            "arguments."
         ) from error
-
-
-def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {reason_of(error)}" if str(error).strip() else type(error).__name__

@@ -1,7 +1,4 @@
-"""Models of torchvision.
-
-Takes a name of `torchvision.models.list_models()`, gives the model and an image, clip or pair.
-"""
+"""Models of torchvision, by the names of `torchvision.models.list_models()`."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from trainonce.zoo.sources import Build, Source, refuse_name
 
 _IMAGE_SIZES = {"inception_v3": 299, "ssd300_vgg16": 300, "ssdlite320_mobilenet_v3_large": 320}
 _CLIP_SHAPES = {
-    # These pool or add positions over a fixed clip; the other video models take any.
+    # These need a fixed clip size; the other video models take any.
     "s3d": (3, 16, 224, 224),
     "mvit_v1_b": (3, 16, 224, 224),
     "mvit_v2_s": (3, 16, 224, 224),
@@ -28,22 +25,22 @@ _DETECTION_SIZE = 320
 
 
 def model_names() -> list[str]:
-    """Every model of this source."""
+    """The names of all models."""
     return torchvision.models.list_models()
 
 
 def build_model(name: str, wanted: Build) -> Source:
-    """A model of torchvision, and an example of the size it is made for."""
+    """A torchvision model and an example of its own size."""
     source = f"torchvision:{name}"
     if name not in torchvision.models.list_models():
         raise refuse_name(source, torchvision.models.list_models())
     if name.startswith("quantized_"):
         raise UnknownModelError(
-            f"{source} is made for int8 weights, which can't be trained and so are not pruned. "
+            f"{source} has int8 weights, which can't be trained or pruned. "
             f"Use torchvision:{name.removeprefix('quantized_')}."
         )
     with warnings.catch_warnings():
-        # googlenet and inception_v3 announce a default that will change; it doesn't matter here.
+        # googlenet and inception_v3 warn of a changing default that doesn't matter here.
         warnings.simplefilter("ignore", FutureWarning)
         model = torchvision.models.get_model(name, **_settings(name, wanted))
     if wanted.pretrained and wanted.num_classes is not None:
@@ -66,16 +63,13 @@ def _settings(name: str, wanted: Build) -> dict[str, Any]:
     if "weights_backbone" in inspect.signature(builder).parameters:
         settings["weights_backbone"] = None
     if _kind(name) == "detection" and not name.startswith("ssd"):
-        # By default images are scaled up to 800 pixels: the same channels at six times the seconds.
+        # By default images are upscaled to 800 pixels: the same channels in six times the time.
         settings |= {"min_size": _DETECTION_SIZE, "max_size": _DETECTION_SIZE}
     return settings
 
 
 def _class_of(builder: Any) -> Any:
-    """What a builder says it returns.
-
-    Vision transformers take the image's size, convolutional networks don't.
-    """
+    """The class that a builder is annotated to return: only some take `image_size`."""
     found = inspect.signature(builder).return_annotation
     module = inspect.getmodule(builder)
     found = getattr(module, found, nn.Module) if isinstance(found, str) else found
@@ -83,7 +77,7 @@ def _class_of(builder: Any) -> Any:
 
 
 def _replace_head(source: str, model: nn.Module, num_classes: int) -> None:
-    """Put a fresh last layer where the pretrained one has another number of classes."""
+    """Replace the last linear layer if it has another number of classes."""
     path, last = next(
         (
             (path, module)
@@ -94,7 +88,7 @@ def _replace_head(source: str, model: nn.Module, num_classes: int) -> None:
     )
     if last is None:
         raise UnknownModelError(
-            f"{source} does not end in a linear layer. Leave --pretrained out, or take the model from timm."
+            f"{source} does not end in a linear layer. Omit --pretrained, or use the model of timm."
         )
     if last.out_features != num_classes:
         parent, _, name = path.rpartition(".")
@@ -107,7 +101,7 @@ def _example(name: str, model: nn.Module) -> Example:
     if kind == "detection":
         return ([draw_image(3, size, size).sigmoid()],)
     if kind == "optical_flow":
-        # The smallest pair whose correlation pyramid still has four levels.
+        # The smallest images whose correlation pyramid still has four levels.
         first, second = draw_image(2, 1, 3, 128, 128).sigmoid() * 2 - 1
         return first, second
     if kind == "video":
@@ -116,5 +110,5 @@ def _example(name: str, model: nn.Module) -> Example:
 
 
 def _kind(name: str) -> str:
-    """`detection`, `segmentation`, `video`, `optical_flow`, or the file's own name for classification."""
+    """`detection`, `segmentation`, `video`, `optical_flow`, or the module's name for classifiers."""
     return torchvision.models.get_model_builder(name).__module__.split(".")[2]

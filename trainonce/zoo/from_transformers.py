@@ -1,8 +1,6 @@
-"""Models of transformers.
+"""Models of transformers by class name, such as `LlamaForCausalLM`, built from a small config.
 
-Takes a class name such as `LlamaForCausalLM`, gives it built from a small config, nothing downloaded.
-
-The sizes are far below those of released models; what is tied to what is the same.
+They are much smaller than released models, but their channels are tied in the same way.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import transformers
 from torch import Tensor, nn
 
 from trainonce.errors import UnknownModelError
-from trainonce.messages.plain_text import reason_of
+from trainonce.messages.plain_text import kind_and_reason
 from trainonce.zoo.inputs import draw_image, draw_tokens
 from trainonce.zoo.sources import Build, Source, refuse_name
 
@@ -100,7 +98,7 @@ _SPECIAL_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
 def build_model(name: str, wanted: Build) -> Source:
-    """A model of transformers with two layers and random weights, and keyword inputs that it accepts."""
+    """A model with two layers and random weights, and keyword inputs that it accepts."""
     source = f"transformers:{name}"
     if wanted != Build():
         raise UnknownModelError(
@@ -112,8 +110,7 @@ def build_model(name: str, wanted: Build) -> Source:
     config_class = getattr(model_class, "config_class", None)
     if config_class is None or not (inspect.isclass(model_class) and issubclass(model_class, nn.Module)):
         raise UnknownModelError(
-            f"{source} is not a model with a config of its own. Name a model class, such as "
-            "transformers:BertModel."
+            f"{source} is not a model class with a config. Use a model class, such as transformers:BertModel."
         )
     try:
         config = config_class(**_shrink_sizes(config_class()), use_cache=False)
@@ -121,23 +118,23 @@ def build_model(name: str, wanted: Build) -> Source:
             num_parameters = sum(parameter.numel() for parameter in model_class(config).parameters())
         if num_parameters > _LARGEST_MODEL:
             raise UnknownModelError(
-                f"{source} has {num_parameters:,} parameters even when small. {_OWN_FUNCTION}"
+                f"{source} has {num_parameters:,} parameters even with a small config. {_OWN_FUNCTION}"
             )
         model = model_class(config).eval()
     except UnknownModelError:
         raise
     except Exception as error:
         raise UnknownModelError(
-            f"{source} can't be built from a small config ({_in_one_line(error)}). {_OWN_FUNCTION}"
+            f"{source} can't be built from a small config ({kind_and_reason(error)}). {_OWN_FUNCTION}"
         ) from error
     return Source(name=source, model=model, example=_accepted_example(source, model))
 
 
-_OWN_FUNCTION = "Write a function that builds it and name that: module.path:function --input SHAPE."
+_OWN_FUNCTION = "Write a function that builds it, and pass that: module.path:function --input SHAPE."
 
 
 def model_names() -> list[str]:
-    """Names of classes that may be models."""
+    """The names of classes that may be models."""
     endings = (
         "Config",
         "Processor",
@@ -152,7 +149,7 @@ def model_names() -> list[str]:
 
 
 def _shrink_sizes(config: Any) -> dict[str, Any]:
-    """Settings that make a config of this class small; sizes that it derives from others are left to it."""
+    """Settings that make a config small; derived sizes are left to it."""
     sub_configs = {
         name for name in getattr(config, "sub_configs", {}) if getattr(config, name, None) is not None
     }
@@ -183,10 +180,11 @@ def _accepted_example(source: str, model: nn.Module) -> dict[str, Tensor]:
         except Exception as refusal:
             error = error or refusal
     reason = (
-        _in_one_line(error) if error else f"its main input is {getattr(model, 'main_input_name', None)!r}"
+        kind_and_reason(error) if error else f"its main input is {getattr(model, 'main_input_name', None)!r}"
     )
     raise UnknownModelError(
-        f"no example for {source} is known ({reason}). Give its inputs, such as --input input_ids=1x16:int."
+        f"there is no known example for {source} ({reason}). Pass its inputs, such as --input "
+        "input_ids=1x16:int."
     )
 
 
@@ -208,7 +206,7 @@ def _possible_examples(model: nn.Module) -> Iterator[dict[str, Tensor]]:
 
 
 def _draw_input(name: str, config: Any) -> Tensor | None:
-    """A tensor for one of the inputs that transformers' models share, or None if it isn't one of them."""
+    """A tensor for one of the common inputs of transformers models; None for any other."""
     if name == "input_ids":
         return draw_tokens(1, _TOKENS, vocabulary=_vocabulary(config))
     if name == "pixel_values":
@@ -218,7 +216,7 @@ def _draw_input(name: str, config: Any) -> Tensor | None:
         frames = (vision.num_frames,) if hasattr(vision, "num_frames") else ()
         return draw_image(1, *frames, getattr(vision, "num_channels", 3), height, width)
     if name == "input_features" and hasattr(config, "max_source_positions"):
-        # Whisper halves the frames before it adds their positions.
+        # Whisper halves the frames before it adds position embeddings.
         return draw_image(1, config.num_mel_bins, 2 * config.max_source_positions)
     if name == "input_values":
         return (
@@ -232,7 +230,3 @@ def _draw_input(name: str, config: Any) -> Tensor | None:
 def _vocabulary(config: Any) -> int:
     text = getattr(config, "text_config", None) or config
     return getattr(text, "vocab_size", _SMALL_SIZES["vocab_size"])
-
-
-def _in_one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {reason_of(error)}"

@@ -1,7 +1,4 @@
-"""Example inputs: takes shapes such as `1x3x224x224`, `1x16:int` or `mask=1x16:bool`, gives the tensors.
-
-Values are drawn with a fixed seed, so that two runs see the same example.
-"""
+"""Example inputs from shapes such as `1x3x224x224`, `1x16:int` or `mask=1x16:bool`, with a fixed seed."""
 
 from __future__ import annotations
 
@@ -19,14 +16,14 @@ _PATTERN = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*)(?::(
 
 
 def parse_inputs(texts: Sequence[str]) -> Example:
-    """One tensor for one shape, a tuple for several, a dict if each has a name."""
+    """A tensor for one shape, a tuple for several, a dict for named ones."""
     parsed = [_parse(text) for text in texts]
     names = [name for name, _ in parsed]
     tensors = [tensor for _, tensor in parsed]
     named = {name: tensor for name, tensor in parsed if name is not None}
     if named:
         if len(named) != len(parsed):
-            raise InputError(f"inputs {', '.join(texts)}: give every one a name of its own, or none a name.")
+            raise InputError(f"inputs {', '.join(texts)}: name all of them, each differently, or none.")
         return named
     return tensors[0] if len(names) == 1 else tuple(tensors)
 
@@ -57,19 +54,14 @@ def describe(example: Example) -> str:
 def _parse(text: str) -> tuple[str | None, Tensor]:
     match = _PATTERN.fullmatch(text.strip())
     if match is None:
-        raise InputError(
-            f"{text!r} is not an input. Write sizes with x between them, such as 1x3x224x224, 1x16:int or "
-            "mask=1x16:bool."
-        )
+        raise InputError(f"{text!r} is not a shape. Write it as 1x3x224x224, 1x16:int or mask=1x16:bool.")
     shape = [int(size) for size in match["shape"].split("x")]
     if 0 in shape:
-        raise InputError(
-            f"{text!r} has an axis of size 0, so the model would see nothing. Give every axis at least 1."
-        )
+        raise InputError(f"{text!r} has a dimension of size 0. Every dimension must be at least 1.")
     try:
         if match["kind"] in ("int", "bool"):
             tokens = draw_tokens(*shape)
             return match["name"], tokens.bool() if match["kind"] == "bool" else tokens
         return match["name"], draw_image(*shape)
     except (RuntimeError, TypeError, OverflowError):
-        raise InputError(f"an input of {text!r} does not fit into memory. Give a smaller one.") from None
+        raise InputError(f"an input of {text!r} does not fit into memory. Use a smaller one.") from None

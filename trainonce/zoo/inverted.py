@@ -1,15 +1,11 @@
-"""MobileNetV2 for 32-pixel images.
-
-Takes a number of classes, gives Sandler's network with strides for small pictures.
-"""
+"""MobileNetV2 for 32-pixel images, with smaller strides."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
 STAGES = (
-    # expansion, channels, blocks, stride of the first; the stem and the second stage keep the size of a small
-    # image.
+    # expansion, channels, blocks, stride of the first; the stem and the second stage don't downsample.
     (1, 16, 1, 1),
     (6, 24, 2, 1),
     (6, 32, 3, 2),
@@ -21,10 +17,7 @@ STAGES = (
 
 
 class InvertedResidual(nn.Module):
-    """Widen by 1x1, filter each channel by 3x3, narrow by 1x1.
-
-    Added to what came in where the shape allows it.
-    """
+    """Inverted residual block: 1x1 expansion, 3x3 depthwise, 1x1 projection, with a skip if shapes allow."""
 
     def __init__(self, in_channels: int, out_channels: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -39,12 +32,12 @@ class InvertedResidual(nn.Module):
         self.adds_input = stride == 1 and in_channels == out_channels
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block's output, of the shape that its stride and width give."""
+        """The block's output."""
         return x + self.body(x) if self.adds_input else self.body(x)
 
 
 class MobileNetV2(nn.Module):
-    """Sandler et al. (2018) with the first two halvings left out."""
+    """MobileNetV2 (Sandler et al., 2018) without the first two downsampling steps."""
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()

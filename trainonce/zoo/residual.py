@@ -1,9 +1,7 @@
-"""Residual networks for 32-pixel images.
+"""ResNets for 32-pixel images, as in CIFAR experiments.
 
-Takes a depth and a number of classes, gives the models of the CIFAR experiments.
-
-Two families share the name: the thin ones of He et al. (2015), section 4.2 (ResNet-20 to -110, 16 to 64
-channels), and ImageNet's ResNet-18 and -34 with a stem for small images (64 to 512 channels).
+There are two families: the thin ones of He et al. (2015), section 4.2 (ResNet-20 to -110, 16 to 64 channels),
+and ImageNet's ResNet-18 and -34 with a stem for small images (64 to 512 channels).
 """
 
 from __future__ import annotations
@@ -15,10 +13,7 @@ from torch import Tensor, nn
 
 
 class PaddedShortcut(nn.Module):
-    """Every second pixel, and zeros for the channels that are new.
-
-    He's option A, which has no parameters and costs nothing.
-    """
+    """Option A shortcut of He et al.: subsampling and zero padding, without parameters."""
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
@@ -32,7 +27,7 @@ class PaddedShortcut(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions, added to what came in."""
+    """Two 3x3 convolutions with a skip connection."""
 
     def __init__(self, in_channels: int, out_channels: int, stride: int, shortcut: nn.Module) -> None:
         super().__init__()
@@ -43,13 +38,13 @@ class BasicBlock(nn.Module):
         self.shortcut = shortcut
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block's output, of the shape that its stride and width give."""
+        """The block's output."""
         inner = F.relu(self.bn1(self.conv1(x)))
         return F.relu(self.bn2(self.conv2(inner)) + self.shortcut(x))
 
 
 class ResNet(nn.Module):
-    """A stem, stages of basic blocks that halve the picture from the second on, and a classifier on the mean."""
+    """A stem, stages of basic blocks, average pooling and a linear classifier."""
 
     def __init__(
         self, *, widths: Sequence[int], num_blocks: Sequence[int], num_classes: int, has_projection: bool
@@ -83,12 +78,9 @@ class ResNet(nn.Module):
 
 
 def thin_resnet(depth: int, num_classes: int) -> ResNet:
-    """He's CIFAR ResNet of depth 6n + 2 with option A shortcuts.
-
-    125.5 M multiply-adds at depth 56, as pruning papers count.
-    """
+    """CIFAR ResNet of depth 6n + 2 with option A shortcuts: 125.5 M multiply-adds at depth 56."""
     if depth < 8 or depth % 6 != 2:
-        raise ValueError(f"a thin ResNet has a depth of 6n + 2 (20, 32, 44, 56, 110), got {depth}")
+        raise ValueError(f"the depth of a thin ResNet must be 6n + 2 (20, 32, 44, 56, 110), got {depth}")
     num_blocks = (depth - 2) // 6
     return ResNet(
         widths=(16, 32, 64), num_blocks=(num_blocks,) * 3, num_classes=num_classes, has_projection=False
@@ -96,10 +88,7 @@ def thin_resnet(depth: int, num_classes: int) -> ResNet:
 
 
 def wide_resnet(num_blocks: Sequence[int], num_classes: int) -> ResNet:
-    """ImageNet's ResNet with basic blocks on small images.
-
-    A 3x3 stem of stride 1, no pooling, projections where the shape changes.
-    """
+    """ImageNet's ResNet with basic blocks, a 3x3 stem of stride 1 and no pooling."""
     return ResNet(
         widths=(64, 128, 256, 512), num_blocks=num_blocks, num_classes=num_classes, has_projection=True
     )

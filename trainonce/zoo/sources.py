@@ -1,10 +1,4 @@
-"""Where models come from.
-
-Takes `cifar:resnet56`, `torchvision:NAME`, `timm:NAME`, `transformers:CLASS` or `module.path:callable`.
-
-Gives a `Source`: a freshly built model in eval mode, with random weights unless asked otherwise, and an
-example that it accepts.
-"""
+"""Models by source: `cifar:NAME`, `torchvision:NAME`, `timm:NAME`, `transformers:CLASS` or your own."""
 
 from __future__ import annotations
 
@@ -27,7 +21,7 @@ from trainonce.zoo.names import LIBRARIES, names_code
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """A model and what it is called with."""
+    """A new model in eval mode, and an example input."""
 
     name: str
     """As the user wrote it, such as `timm:convnext_tiny`."""
@@ -38,7 +32,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Build:
-    """What a classifier should be like; None leaves it as its library makes it."""
+    """Options for building a classifier; None is the library's default."""
 
     num_classes: int | None = None
     image_size: int | None = None
@@ -49,7 +43,7 @@ AS_IT_COMES = Build()
 
 
 def build(source: str, inputs: Sequence[str] = (), *, wanted: Build = AS_IT_COMES) -> Source:
-    """The model that `source` names; `inputs` such as `1x3x224x224` replace the example it would get.
+    """The model that `source` names; `inputs` such as `1x3x224x224` replace its own example.
 
     build("torchvision:resnet50")
     build("my_package.models:build", ["1x3x224x224", "1x16:int"])
@@ -65,10 +59,7 @@ def build(source: str, inputs: Sequence[str] = (), *, wanted: Build = AS_IT_COME
 
 
 def check_name(source: str) -> None:
-    """Raise UnknownModelError or MissingPackageError if a library has no model of that name.
-
-    Nothing is built.
-    """
+    """Raise UnknownModelError or MissingPackageError if there is no such model; nothing is built."""
     library, name = _split(source)
     if names_code(source):
         return
@@ -86,10 +77,7 @@ def _check_installed(library: str, source: str) -> None:
 
 
 def _split(source: str) -> tuple[str, str]:
-    """The library or module, and the name in it.
-
-    A file instead of a module is refused with what was meant.
-    """
+    """The library or module, and the name in it; UnknownModelError if it is neither."""
     library, colon, name = source.partition(":")
     if library.endswith(".py") or "/" in library or os.sep in library:
         raise UnknownModelError(
@@ -98,7 +86,7 @@ def _split(source: str) -> tuple[str, str]:
     if not (library and colon and name):
         forms = ", ".join(f"{known}:{'CLASS' if known == 'transformers' else 'NAME'}" for known in LIBRARIES)
         raise UnknownModelError(
-            f"{in_one_line(source, 120)!r} is not a model. Write it as {forms} or module.path:callable."
+            f"{in_one_line(source, 120)!r} is not a model. Pass {forms} or module.path:callable."
         )
     return library, name
 
@@ -107,18 +95,18 @@ def _as_module(file: str, name: str) -> str:
     path = PurePath(os.path.relpath(file))
     module = ".".join(path.with_suffix("").parts)
     if ".." in path.parts or not all(part.isidentifier() for part in module.split(".")):
-        return f"Run from the folder that holds it, and pass {path.stem}:{name or 'FUNCTION'}."
+        return f"Run from the folder that contains it, and pass {path.stem}:{name or 'FUNCTION'}."
     return f"Did you mean {module}:{name or 'FUNCTION'}?"
 
 
 def refuse_name(source: str, known: Iterable[str]) -> UnknownModelError:
-    """The error for a name that isn't among the `known` ones, with those that look most like it."""
+    """The error for an unknown name, with the closest of the `known` ones."""
     library, _, name = source.partition(":")
-    by_small_letters = {candidate.lower(): candidate for candidate in known}
-    near = difflib.get_close_matches(name.lower(), by_small_letters, n=3, cutoff=0.5)
+    by_lower_case = {candidate.lower(): candidate for candidate in known}
+    near = difflib.get_close_matches(name.lower(), by_lower_case, n=3, cutoff=0.5)
     advice = (
-        f"Did you mean {' or '.join(by_small_letters[match] for match in near)}?"
+        f"Did you mean {' or '.join(by_lower_case[match] for match in near)}?"
         if near
-        else "No name is close to it."
+        else "No model has a similar name."
     )
     return UnknownModelError(f"{in_one_line(library, 60)} has no model {in_one_line(name, 60)!r}. {advice}")

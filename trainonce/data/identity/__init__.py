@@ -1,1 +1,1 @@
-"""What a run's data is: takes data to a plain description, keeps it, says what has changed since."""
+"""The identity of a run's data: described, recorded, compared on resume."""

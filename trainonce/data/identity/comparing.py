@@ -1,4 +1,4 @@
-"""What has changed about a run's data: takes two descriptions, gives it in words that fit one line."""
+"""What has changed about a run's data, in one line."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from trainonce.data.file_names import shown
 from trainonce.data.identity.describing import PARTS
 
 MAX_CHANGES = 6
-"""Changes that one line tells; the first are the ones that explain the others."""
+"""Changes per line; the first ones explain the others."""
 CLOSE = 1e-3
-"""Measured numbers, such as the mean of all pixels, count as the same up to here."""
+"""Tolerance for measured numbers, such as the mean of all pixels."""
 MEASURED = frozenset(("normalization",))
-"""Settings that follow from the images: told only where nothing else explains them."""
+"""Settings that follow from the images: reported only if nothing else has changed."""
 
 Key = tuple[str, str, str]
-"""Part, class, and the file's name in it."""
+"""Split, class, and the file's name in it."""
 Files = dict[Key, tuple[Any, Any]]
 """From keys to sizes and digests."""
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """What is new, gone or changed in the data, or None if it is the same, in the parts that both have."""
+    """What was added, removed or changed in the splits that both have; None if nothing was."""
     parts = [name for name in PARTS if name in before and name in now]
     renamed = _renamed(before, now, parts)
     changes = [f"class {_quoted(old)} is now {_quoted(new)}" for old, new in renamed.items()]
@@ -47,7 +47,7 @@ def _classes(
         return
     new = [name for name in now if name not in before and name not in renamed.values()]
     gone = [name for name in before if name not in now and name not in renamed]
-    for names, word in ((new, "new"), (gone, "gone")):
+    for names, word in ((new, "new"), (gone, "missing")):
         if len(names) == 1:
             yield f"class {_quoted(names[0])} is {word}"
         elif names:
@@ -81,7 +81,7 @@ def _listings(
     parts: Sequence[str],
     renamed: Mapping[str, str],
 ) -> Iterator[str]:
-    """Files that are new, gone, changed or moved; those of new and gone classes are told by the class."""
+    """Files that were added, removed, changed or moved, except in new and missing classes."""
     found, new = _files(before, parts), _files(now, parts)
     old = {(part, renamed.get(name, name), rest): value for (part, name, rest), value in found.items()}
     classes = {name for _, name, _ in old} & {name for _, name, _ in new}
@@ -97,7 +97,7 @@ def _listings(
 
 
 def _differs(before: tuple[Any, Any], now: tuple[Any, Any]) -> bool:
-    # Where either was not read, sizes are all that is known.
+    # If one was not read, only the sizes are known.
     return before[0] != now[0] or (before[1] is not None and now[1] is not None and before[1] != now[1])
 
 
@@ -119,23 +119,23 @@ def _files(found: Mapping[str, Any], parts: Sequence[str]) -> Files:
 def _part(before: Mapping[str, Any], now: Mapping[str, Any], what: str) -> Iterator[str]:
     if before["kind"] != now["kind"]:
         old, new = (_KINDS.get(found["kind"], "something else") for found in (before, now))
-        yield f"{what} was given as {old}, and is given as {new}"
+        yield f"{what} was {old} and is {new} now"
     elif before["kind"] == "tensors":
         yield from _tensors(before["tensors"], now["tensors"], what)
     elif before["kind"] == "files":
         yield from _sums(before.get("sums"), now.get("sums"), what)
         is_listed = before.get("sums") is None
         if is_listed and before.get("files") == now.get("files") and before["count"] != now["count"]:
-            yield f"{now['count']} images of {what} can be read, and {before['count']} could"
+            yield f"{now['count']} images of {what} can be read, {before['count']} before"
     elif before["count"] != now["count"]:
-        yield f"{what} has {now['count']} samples, and had {before['count']}"
+        yield f"{what} has {now['count']} samples, {before['count']} before"
     elif before["kind"] == "joined":
         for number, (one, other) in enumerate(zip(before["of"], now["of"], strict=False)):
             yield from _part(one, other, f"part {number} of {what}")
     elif before["kind"] == "chosen":
-        yield from _part(before["of"], now["of"], f"what {what} is chosen from")
+        yield from _part(before["of"], now["of"], f"the source of {what}")
         if before["indices"] != now["indices"]:
-            yield f"other samples are chosen for {what}"
+            yield f"{what} has other indices"
 
 
 _KINDS = {
@@ -149,19 +149,19 @@ _KINDS = {
 
 def _tensors(before: Mapping[str, Any], now: Mapping[str, Any], what: str) -> Iterator[str]:
     if before.keys() != now.keys():
-        yield f"{what} has {len(now)} tensors, and had {len(before)}"
+        yield f"{what} has {len(now)} tensors, {len(before)} before"
         return
     for name, old in before.items():
         new = now[name]
         if (old["shape"], old["dtype"]) != (new["shape"], new["dtype"]):
             shapes = [f"{found['dtype']} of shape {tuple(found['shape'])}" for found in (new, old)]
-            yield f"the {name} of {what} are {shapes[0]}, and were {shapes[1]}"
+            yield f"the {name} of {what} are {shapes[0]}, {shapes[1]} before"
         elif old["digest"] != new["digest"]:
             yield f"the values of the {name} of {what} changed"
 
 
 def _sums(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None, what: str) -> Iterator[str]:
-    """For listings too long to keep: how many files a class has, and whether anything about them changed."""
+    """Changes per class, for listings that are too long to record file by file."""
     if before is None and now is None:
         return
     if before is None or now is None:
@@ -170,7 +170,7 @@ def _sums(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None, what:
     for name in sorted(before.keys() & now.keys()):
         old, new = before[name], now[name]
         if old["count"] != new["count"]:
-            yield f"class {_quoted(name)} of {what} has {new['count']} images, and had {old['count']}"
+            yield f"class {_quoted(name)} of {what} has {new['count']} images, {old['count']} before"
         elif old["digest"] != new["digest"]:
             yield f"images of class {_quoted(name)} of {what} have other names, sizes or contents"
 
@@ -184,14 +184,14 @@ def _order(before: Mapping[str, Any], now: Mapping[str, Any], parts: Sequence[st
 def _settings(before: Mapping[str, Any], now: Mapping[str, Any], *, without: frozenset[str]) -> Iterator[str]:
     for name in sorted((before.keys() | now.keys()) - without):
         if not _same(before.get(name), now.get(name)):
-            yield f"{name} is {shown(now.get(name))}, and was {shown(before.get(name))}"
+            yield f"{name} is {shown(now.get(name))}, {shown(before.get(name))} before"
 
 
 def _same(before: Any, now: Any) -> bool:
     if isinstance(before, list) and isinstance(now, list):
         return len(before) == len(now) and all(map(_same, before, now))
     if isinstance(before, float) and isinstance(now, float):
-        # Another version of an image library may decode a file a shade off.
+        # Another version of an image library may decode a file slightly differently.
         return abs(before - now) <= CLOSE
     return before == now
 

@@ -1,6 +1,6 @@
-"""Data as plain values: takes tensors, image files or data sets of torch, gives what JSON holds.
+"""Data described as plain values: shapes, names and checksums.
 
-Nothing is asked for a sample: a data set may give another one each time.
+No sample is drawn: a data set may return another one each time.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from trainonce.data.file_names import number_of, spelled
 VERSION = 1
 PARTS = ("training", "validation")
 MAX_HASHED_BYTES = 512 * 2**20
-"""Image files of one part are read as a whole up to here."""
+"""Up to this size, all image files of a split are hashed."""
 NUM_SAMPLED_FILES = 1000
-"""Beyond that, the contents of so many are."""
+"""Beyond that, this many are."""
 MAX_LISTED_FILES = 100_000
 MAX_LISTED_CHARACTERS = 8_000_000
-"""Above either, names are summed up class by class."""
+"""Above either, file names are hashed class by class."""
 _CHUNK_BYTES = 2**22
 
 
 def describe(data: Any, parts: Sequence[str] = PARTS) -> dict[str, Any]:
-    """What `fit` is given, or an open data set, as JSON holds it; of its parts, those that are asked for."""
+    """The data of `fit`, or an open data set, as plain values, with the splits in `parts`."""
     settings, classes = getattr(data, "settings", None), getattr(data, "classes", None)
     has_both = hasattr(data, "train") and hasattr(data, "validation")
     pair = (data.train, data.validation) if has_both else tuple(data)
     found: dict[str, Any] = {
         "version": VERSION,
-        # An object of the user's own may have anything under these names.
+        # A user's object may have anything under these names.
         "settings": dict(settings) if _are_plain(settings) else {},
         "classes": [spelled(name) for name in classes] if _are_texts(classes) else None,
     }
     found |= {name: describe_part(part) for name, part in zip(PARTS, pair, strict=True) if name in parts}
-    # As it is read again: tuples have become lists.
+    # As it will be read back: tuples become lists.
     return json.loads(json.dumps(found))
 
 
 def describe_part(part: Any) -> dict[str, Any]:
-    """Training or validation data; samples that know more say it in `describe_identity()`."""
+    """Training or validation data; its own `describe_identity()` is used if there is one."""
     own: Callable[[], dict[str, Any]] | None = getattr(part, "describe_identity", None)
     if callable(own):
         return own()
@@ -71,7 +71,7 @@ def describe_part(part: Any) -> dict[str, Any]:
 
 
 def describe_tensors(tensors: Sequence[Tensor]) -> dict[str, Any]:
-    """Shape, number format and sha256 of each; the first are the inputs, the second the targets."""
+    """Shape, dtype and sha256 of each; the first are the inputs, the second the targets."""
     names = ["inputs", "targets", *(f"tensor {number}" for number in range(2, len(tensors)))][: len(tensors)]
     found = {
         name: {
@@ -89,10 +89,10 @@ def describe_tensors(tensors: Sequence[Tensor]) -> dict[str, Any]:
 
 
 def describe_files(root: Path, names: Sequence[str], labels: Sequence[int], *, count: int) -> dict[str, Any]:
-    """Names below `root`, sizes and contents of files by class, which is the first folder in a name.
+    """Names, sizes and checksums of files by class, which is the first folder in a name.
 
-    `count` is the number of samples that they gave. Contents are read up to MAX_HASHED_BYTES in all; beyond
-    that, those of a fixed choice of NUM_SAMPLED_FILES are, and of the others names and sizes count.
+    `count` is the number of samples in them. All files are hashed up to MAX_HASHED_BYTES in total; beyond
+    that, a fixed choice of NUM_SAMPLED_FILES is, and the others count by name and size.
     """
     sizes = [_size(root / name) for name in names]
     total = sum(size for size in sizes if size is not None)
@@ -103,7 +103,7 @@ def describe_files(root: Path, names: Sequence[str], labels: Sequence[int], *, c
         order.update(f"{spelled(name)}\0{label}\0".encode("utf-8", "surrogatepass"))
         first, _, rest = spelled(name).partition("/")
         files = classes.setdefault(first, {})
-        # Two names that are one in composed form are both kept.
+        # Two names that are equal in NFC are both kept.
         files[rest if rest not in files else name.partition("/")[2]] = [size, digests.get(name)]
     is_listed = len(names) <= MAX_LISTED_FILES and sum(map(len, names)) <= MAX_LISTED_CHARACTERS
     return {
@@ -149,13 +149,13 @@ def _digest_file(path: Path) -> str | None:
             while chunk := stream.read(_CHUNK_BYTES):
                 found.update(chunk)
     except OSError:
-        # It counts as a broken image, and has the same place in every run.
+        # It counts as a broken image, in every run alike.
         return None
     return found.hexdigest()[:16]
 
 
 def _size(path: Path) -> int | None:
-    """Bytes of a file; None for what is gone, or no file at all."""
+    """Bytes of a file; None if it is missing or not a regular file."""
     try:
         found = path.stat()
     except (OSError, ValueError):
@@ -164,13 +164,13 @@ def _size(path: Path) -> int | None:
 
 
 def _digest_tensor(tensor: Tensor) -> str | None:
-    """The sha256 of all elements, row after row; None for tensors that have no plain bytes."""
+    """The sha256 of all elements; None for tensors without plain bytes."""
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
         return None
     found = hashlib.sha256()
     rows = tensor.detach().reshape(1, -1) if tensor.dim() == 0 else tensor.detach()
     num_rows = max(1, _CHUNK_BYTES // max(1, rows[:1].numel() * rows.element_size()))
-    # In pieces: a copy of a whole data set would take its memory again.
+    # In chunks: a copy of the whole tensor would double the memory.
     for piece in rows.split(num_rows) if len(rows) else ():
         plain = piece.cpu().resolve_conj().resolve_neg().contiguous()
         content: Any = plain.reshape(-1).view(torch.uint8).numpy()
@@ -189,7 +189,7 @@ def _chosen(indices: Any, inner: dict[str, Any]) -> dict[str, Any]:
 
 
 def _describe_torchvision(dataset: Any) -> dict[str, Any] | None:
-    """What the data sets of torchvision hold: files below a root, or all images in memory."""
+    """A torchvision data set: its files, or its images in memory; None for anything else."""
     names = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(dataset).__mro__}
     if "torchvision.VisionDataset" not in names:
         return None
@@ -203,7 +203,7 @@ def _describe_torchvision(dataset: Any) -> dict[str, Any] | None:
     try:
         return describe_tensors([torch.as_tensor(images), torch.as_tensor(targets)])
     except (TypeError, ValueError, RuntimeError):
-        # Texts, or targets of several lengths.
+        # Strings, or targets of several lengths.
         return None
 
 

@@ -1,4 +1,4 @@
-"""The description that a run keeps: takes data and a folder, writes `data.json`, refuses other data."""
+"""`data.json`: a run's data, recorded at its start and checked on resume and evaluation."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from trainonce.data.file_names import shown
 from trainonce.data.identity.comparing import difference
 from trainonce.data.identity.describing import VERSION, describe
 from trainonce.errors import DataChangedError
+from trainonce.messages.plain_text import reason_of
 from trainonce.storage.atomic import write_file
 
 FILE = "data.json"
@@ -20,17 +21,17 @@ log = logging.getLogger("trainonce")
 
 
 def keep_identity(folder: Path, found: dict[str, Any]) -> None:
-    """Write down what a run's data is, unless that is known already."""
+    """Record the data of a run, unless it is recorded already."""
     if not (folder / FILE).is_file():
         write_file(folder / FILE, json.dumps(found, indent=None, separators=(",", ":")) + "\n")
 
 
 def check_resumed(folder: Path, found: dict[str, Any]) -> None:
-    """Raise DataChangedError if a run was started on other data than this; without a record, warn."""
+    """Raise DataChangedError if a run was started with different data; warn if there is no record."""
     before = read_identity(folder)
     if before is None:
         log.warning(
-            "%s is missing in %s: whether the data is still that of the run can't be told",
+            "%s is missing in %s: can't check whether the data has changed since the run was started",
             FILE,
             shown(folder),
         )
@@ -38,15 +39,16 @@ def check_resumed(folder: Path, found: dict[str, Any]) -> None:
     changes = _difference(folder, before, found)
     if changes is not None:
         raise DataChangedError(
-            f"the data is not what the run in {shown(folder)} was started with: {changes}. Go back to the "
+            f"the data has changed since the run in {shown(folder)} was started: {changes}. Restore the "
             "run's data, or start a new run."
         )
 
 
 def check_evaluated(folder: Path, data: Any, *, is_named: bool) -> None:
-    """Raise DataChangedError if validation data or classes are not those of a run.
+    """Raise DataChangedError if validation data or classes differ from those of a run.
 
-    If the user has named the data, other data of the same classes gives a warning. Training data may differ.
+    If the user has named the data, other data with the same classes gives a warning. The training data is
+    not compared.
     """
     before = read_identity(folder)
     if before is None:
@@ -59,16 +61,16 @@ def check_evaluated(folder: Path, data: Any, *, is_named: bool) -> None:
     if is_named and not is_other_task:
         log.warning("this is not the validation data of the run in %s: %s", shown(folder), changes)
         return
-    advice = "Give data of the same classes."
+    advice = "Pass data with the same classes."
     if not is_named:
-        advice = "Go back to it, or name the data that you mean with --data-dir."
+        advice = "Restore it, or pass other data with --data-dir."
     raise DataChangedError(
         f"this is not the validation data of the run in {shown(folder)}: {changes}. {advice}"
     )
 
 
 def read_identity(folder: Path) -> dict[str, Any] | None:
-    """What a run has written down about its data, or None if there is nothing."""
+    """The record of a run's data; None if there is none."""
     file = folder / FILE
     if not file.is_file():
         return None
@@ -91,7 +93,7 @@ def _difference(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> st
 
 
 def _damaged(file: Path, error: Exception) -> DataChangedError:
-    reason = shown(" ".join(str(error).split()) or type(error).__name__)
+    reason = reason_of(error)
     return DataChangedError(
-        f"{shown(file)} can't be read ({reason}). Put it back, or remove it to go on without this check."
+        f"{shown(file)} can't be read ({reason}). Restore it, or remove it to skip this check."
     )

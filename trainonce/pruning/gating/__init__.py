@@ -1,1 +1,1 @@
-"""Run the model as if units were gone."""
+"""Gates: running the model as if units were gone."""

@@ -1,9 +1,7 @@
-"""Run the model as if masked units were gone.
+"""Gates on weights: the loss as if masked units were gone, and its gradient for each mask.
 
-Gates on its weights, and what the loss says about each of them.
-
-A gate multiplies the last writers of a unit (norm weight and bias, else conv or linear rows) by its mask. The
-parameters keep their identity, only their content is lent, so compiled and wrapped models see the gates too.
+A gate multiplies the last writers of a unit (weight and bias of a norm, else rows of a conv or linear) by its
+mask. Parameters are changed in place and restored, so compiled and wrapped models see the gates, too.
 """
 
 from __future__ import annotations
@@ -20,10 +18,7 @@ from trainonce.pruning.distributed import averaged, gradient_exchange_paused
 from trainonce.pruning.units import Rows, Units
 
 AJAR = 1e-6
-"""What is left of a closed gate when its gradient is asked for.
-
-At exactly zero a ReLU behind it passes none back.
-"""
+"""The factor of a closed gate whose gradient is needed: at exactly 0, a ReLU behind it passes none back."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +33,7 @@ class Gates:
     def on(
         cls, units: Units, tensors: Mapping[str, nn.Parameter], rows: tuple[Rows, ...] | None = None
     ) -> Gates:
-        """Gates on some rows of the units' writers; on all of them if none are named."""
+        """Gates on some rows of the units' writers; on all of them if `rows` is None."""
         return cls(
             units.writers if rows is None else rows,
             {name: tensors[name] for name in {part.tensor for part in units.writers}},
@@ -47,9 +42,9 @@ class Gates:
 
     @contextmanager
     def closed(self, masks: Tensor) -> Iterator[dict[str, Tensor]]:
-        """Inside, masked units are silent; yields the ungated content by name.
+        """A context in which masked units output zero; yields the original parameters by name.
 
-        Afterwards every bit is as before.
+        Every bit is restored afterwards.
         """
         names = {rows.tensor for rows in self.rows}
         whole = {name: self.tensors[name].detach().clone() for name in names}
@@ -62,11 +57,11 @@ class Gates:
                 self.tensors[name].data.copy_(content)
 
     def evaluate(self, closure: Callable[[], Tensor], masks: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss with these masks, and its gradient with respect to each; closed gates are left ajar.
+        """The loss with these masks, and its gradient with respect to each mask.
 
-        A gate is a factor w on weights x, so the gradient of the loss with respect to w is sum(x * dL/d(w
-        x)). Asking for the gradients of gated parameters only spares the others' part of the backward pass
-        and leaves `.grad` alone.
+        A gate is a factor w on weights x, so the gradient with respect to w is sum(x * dL/d(w x)). Only
+        gradients of gated parameters are computed: that saves part of the backward pass and leaves `.grad`
+        alone.
         """
         masks = masks.clamp_min(AJAR)
         with (
@@ -82,13 +77,13 @@ class Gates:
                     else type(loss).__name__
                 )
                 raise LossError(
-                    f"the closure must return a scalar loss, got {found}. Write: lambda: "
+                    f"the loss function must return a scalar loss, got {found}. Pass lambda: "
                     "criterion(model(images), labels)."
                 )
             if not loss.requires_grad:
                 raise LossError(
-                    "the closure's loss has no graph. Compute it without torch.no_grad(), from the attached "
-                    "model."
+                    "the loss has no autograd graph. Compute it from the attached model, without "
+                    "torch.no_grad()."
                 )
             if not bool(torch.isfinite(loss.detach()).all()):
                 return loss.detach().reshape(()).float().cpu(), torch.full((self.num_units,), float("nan"))
@@ -101,7 +96,7 @@ class Gates:
     def evaluate_everywhere(
         self, model: nn.Module, closure: Callable[[], Tensor], masks: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """What `evaluate` gives, averaged over all processes; the model is left as it was."""
+        """What `evaluate` returns, averaged over all ranks; the model is left as it was."""
         with untouched(model), gradient_exchange_paused(model):
             loss, gradient = self.evaluate(closure, masks)
         return averaged(loss), averaged(gradient)
@@ -128,36 +123,33 @@ class Gates:
                 if other.axis != rows.axis:
                     # Two gates on one weight: each sees the weight that the other leaves.
                     product = product * self._factor(other, masks).float()
-            product = product.movedim(rows.axis, 0)
-            sums = product.flatten(1).sum(dim=1) if product.dim() > 1 else product
-            total.index_add_(0, rows.units, sums[rows.positions.to(sums.device)].cpu())
+            rows.add_to_units(total, rows.sums(product))
         return total
 
 
 def _gradients(loss: Tensor, tensors: list[nn.Parameter]) -> tuple[Tensor | None, ...]:
-    """The gradients of a loss; None for those that it does not depend on, but not for all."""
+    """The gradients of a loss, None where it doesn't depend on a tensor; LossError if it depends on none."""
     try:
         gradients = torch.autograd.grad(loss, tensors, allow_unused=True)
     except RuntimeError as error:
-        # What torch says of a graph that was freed by a backward pass, or whose weights an optimizer has
-        # moved since.
+        # torch's words for a graph that a backward pass has freed, or whose weights have changed since.
         if "second time" in str(error) or "inplace operation" in str(error):
             raise LossError(
-                "the closure's loss was computed or used before. Compute it anew in each call: lambda: "
+                "the loss was computed or used before. Compute a new one in each call: lambda: "
                 "criterion(model(images), labels)."
             ) from error
         raise
     if tensors and all(gradient is None for gradient in gradients):
         raise LossError(
-            "the closure's loss does not depend on the attached model, so there is nothing to learn from. "
-            "Compute it with that very model, not with a copy of it, and without torch.no_grad()."
+            "the loss does not depend on the attached model, so there is nothing to learn from it. "
+            "Compute it with that model, not a copy of it, and without torch.no_grad()."
         )
     return gradients
 
 
 @contextmanager
 def _requiring_gradients(tensors: list[nn.Parameter]) -> Iterator[None]:
-    """Inside, all of them do: a model may be frozen for the moment, as a GAN's halves are in turn."""
+    """A context in which all tensors require gradients: a GAN freezes its halves in turn."""
     frozen = [tensor for tensor in tensors if not tensor.requires_grad]
     for tensor in frozen:
         tensor.requires_grad_(True)
@@ -172,12 +164,10 @@ def _requiring_gradients(tensors: list[nn.Parameter]) -> Iterator[None]:
 def gradients_aside(
     parameters: Iterable[nn.Parameter],
 ) -> Iterator[Callable[[Callable[[], Tensor]], Callable[[], Tensor]]]:
-    """Inside, no parameter has a gradient; afterwards all have theirs again.
+    """A context in which no parameter has a gradient; all get theirs back afterwards.
 
-    Yields what makes a closure refuse a backward pass.
-
-    Gradients are put away, not copied: a backward pass inside makes new ones, and the user's are as they
-    were.
+    Yields a wrapper for closures that raises LossError if they call backward. Gradients are set aside, not
+    copied.
     """
     aside = [(parameter, parameter.grad) for parameter in parameters]
 
@@ -186,8 +176,8 @@ def gradients_aside(
             loss = closure()
             if any(parameter.grad is not None for parameter, _ in aside):
                 raise LossError(
-                    "the closure must not call backward(): return the loss, the pruner takes the gradients "
-                    "that it needs."
+                    "the loss function must not call backward(). Return the loss; the pruner computes the "
+                    "gradients it needs."
                 )
             return loss
 
@@ -208,7 +198,7 @@ def _on_axis(factor: Tensor, axis: int, num_axes: int) -> Tensor:
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """Buffers (batch-norm statistics), modes and random streams are afterwards as they were."""
+    """A context that restores buffers (batch-norm statistics), train/eval modes and random states."""
     buffers = [
         (module, name, buffer, buffer.clone())
         for module in model.modules()

@@ -1,7 +1,4 @@
-"""Which writers of a unit are the last on its way.
-
-The ones to gate, found by measuring and proven on the example.
-"""
+"""Finds the last writers of each unit, which are the ones to gate: measured, then proven on the example."""
 
 from __future__ import annotations
 
@@ -18,19 +15,16 @@ from trainonce.structure.channels import Example
 from trainonce.surgery.proof import TOLERANCE, failing, modes_kept, outputs_of, scratch_weights
 
 FAINT = 1e-4
-"""All writers of every second unit are turned down by this factor.
-
-Whatever has another writer behind it then matters that much less.
-"""
+"""All writers of every second unit are scaled by this; what has another writer behind it fades twice."""
 
 
 def find_gates(
     model: nn.Module, units: Units, tensors: Mapping[str, nn.Parameter], example: Example
 ) -> Gates:
-    """Gates on the last writers where that silences a unit as completely as all writers do, else on all of them.
+    """Gates on the last writers, where they silence a unit as completely as all writers do; else on all.
 
-    Closing the gate of a norm keeps its input alive, so the loss can say what opening it would bring. With the layers before it
-    closed as well, that gradient would be zero and a masked unit could never come back.
+    Closing the gate of a norm keeps its input alive, so the loss has a gradient for opening it again. With
+    the layers before it closed as well, that gradient would be zero and a masked unit could never come back.
     """
     everything = Gates.on(units, tensors)
     if any(parameter.is_meta for parameter in model.parameters()):
@@ -40,7 +34,7 @@ def find_gates(
         try:
             last_WG = _last(units, _influence_left(model, units, tensors, example))
         except (RuntimeError, ValueError, TypeError):
-            # A model without a backward pass on this example: all writers silence a unit just as well.
+            # The model can't be differentiated on this example; gates on all writers are always right.
             return everything
         numbers = {group.name: number for number, group in enumerate(units.groups)}
 
@@ -62,10 +56,7 @@ def find_gates(
 def _influence_left(
     model: nn.Module, units: Units, tensors: Mapping[str, nn.Parameter], example: Example
 ) -> Tensor:
-    """Per writer and group.
-
-    How much a faint unit's rows still move the outputs, relative to a unit that is not faint.
-    """
+    """For each writer and group, how much rows of faint units still move the outputs, relative to others."""
     faint = _every_second(units)
     with torch.enable_grad(), Gates.on(units, tensors).closed(torch.where(faint, FAINT, 1.0)) as whole:
         outputs = [
@@ -88,22 +79,20 @@ def _influence_left(
         gradient = gradients[rows.tensor]
         felt = modules.setdefault(_module(rows), torch.zeros(len(units)))
         if gradient is not None:
-            product = (whole[rows.tensor] * gradient).movedim(rows.axis, 0)
-            sums = product.flatten(1).sum(dim=1) if product.dim() > 1 else product
-            felt.index_add_(0, rows.units, sums[rows.positions.to(sums.device)].float().cpu())
+            rows.add_to_units(felt, rows.sums(whole[rows.tensor] * gradient))
 
     def mean(felt: Tensor, where: Tensor) -> Tensor:
         return units.per_group(felt.abs() * where) / units.per_group(where.float()).clamp_min(1)
 
-    # Weight and bias of one module silence together. What the example does not reach gives 0 / 0.
+    # Weight and bias of a module are gated together. What the example doesn't reach gives 0 / 0.
     left = {name: mean(felt, faint) / mean(felt, ~faint) for name, felt in modules.items()}
     return torch.stack([left[_module(rows)] for rows in units.writers])
 
 
 def _last(units: Units, left_WG: Tensor) -> Tensor:
-    """Whether each writer is among the last of each group: its influence did not fade with the others.
+    """For each writer and group, whether it is a last writer: its influence did not fade with the others.
 
-    If all of them fade, the group is a product (a gated linear unit): one factor is enough, the strongest.
+    If all of them fade, the group is a product (a gated linear unit), and the strongest factor is enough.
     """
     writes_WG = torch.stack(
         [
@@ -113,7 +102,7 @@ def _last(units: Units, left_WG: Tensor) -> Tensor:
     )
     last_WG = writes_WG & (left_WG > FAINT**0.5)
     strongest_WG = left_WG == left_WG.nan_to_num(-1.0).amax(dim=0)
-    # Nothing to compare with, or (an expert that got no sample) not seen: such writers are gated in any case.
+    # Nothing to compare with, or not reached (an expert without a sample): gate these in any case.
     unsure_WG = writes_WG & ((units.per_group(torch.ones(len(units))) < 2) | ~left_WG.isfinite())
     return torch.where(last_WG.any(dim=0), last_WG, strongest_WG & writes_WG) | unsure_WG
 
@@ -128,7 +117,7 @@ def _rows(units: Units, chosen_WG: Tensor) -> tuple[Rows, ...]:
 
 
 def _silences(model: nn.Module, gates: Gates, everything: Gates, num_units: int, example: Example) -> bool:
-    """Whether the outputs with half of all units gated are those with the same units silent in every writer."""
+    """Whether gating half of all units gives the same outputs as zeroing all of their writers."""
     masks = (torch.rand(num_units, generator=torch.Generator().manual_seed(1)) < 0.5).float()
     with gates.closed(masks):
         gated = outputs_of(model, example)

@@ -1,1 +1,1 @@
-"""What a user's optimizer, averaged copies and frozen layers must not break."""
+"""Guards against optimizers, averaged copies and frozen layers that pruning can't work with."""

@@ -1,7 +1,4 @@
-"""Averaged copies of a model, which a cut leaves behind.
-
-Finds those that are alive, says what to do in one line.
-"""
+"""Finds averaged copies of a model (EMA, SWA), which don't follow when the model is cut."""
 
 from __future__ import annotations
 
@@ -17,23 +14,23 @@ from torch import nn
 Kind = TypeVar("Kind")
 
 AVERAGES = re.compile(r"E[Mm][Aa](?![a-z])|Averag")
-"""In the name of a class: torch's AveragedModel, timm's ModelEma to ModelEmaV3, and most others."""
+"""Matches class names: torch's AveragedModel, timm's ModelEma to ModelEmaV3, and most others."""
 
 _FOLLOWERS: dict[int, ref[nn.Module]] = {}
 
 
 def follows_by_itself(copy: nn.Module) -> None:
-    """Note that somebody cuts this copy whenever the model is cut."""
+    """Note that this copy is cut whenever the model is, so there is nothing to warn about."""
     number = id(copy)
     _FOLLOWERS[number] = ref(copy, lambda _: _FOLLOWERS.pop(number, None))
 
 
 class Copies:
-    """Bound to a model; looks for its copies among all living objects.
+    """Looks for averaged copies of a model among all living objects.
 
-    A copy in a wrapper that averages is one for certain. Any other, such as a `deepcopy` that a loop of the
-    user's own moves, is one if its weights change and no optimizer has them: neither a teacher, a baseline
-    nor a second model in training does that.
+    A copy inside an averaging wrapper certainly is one. Any other copy, such as a `deepcopy` that a
+    hand-written loop updates, is one if its weights change and no optimizer has them. That rules out
+    teachers, baselines and second models in training.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -41,10 +38,10 @@ class Copies:
         self._seen: dict[int, tuple[ref[nn.Module], str]] = {}
 
     def complaint(self) -> str | None:
-        """What to say about the first averaged copy; None if there is none, as far as one can tell by now."""
+        """A warning about the first averaged copy; None if none is known so far."""
         found = self._complaint()
         if found is not None:
-            # Perhaps of an earlier run, and only not collected yet.
+            # It may be from an earlier run and only not collected yet.
             gc.collect()
             found = self._complaint()
         return found
@@ -65,8 +62,8 @@ class Copies:
         return None
 
     def _has_changed(self, copy: nn.Module) -> bool:
-        """Whether a copy has other weights than when it was first seen."""
-        # As text, in which one NaN is like another.
+        """Whether a copy's weights are different from when it was first seen."""
+        # As text, because NaN equals NaN there.
         sums = str([float(parameter.detach().double().sum()) for parameter in copy.parameters()])
         seen, before = self._seen.get(id(copy), (None, sums))
         if seen is None or seen() is not copy:
@@ -75,7 +72,7 @@ class Copies:
         return sums != before
 
     def _find(self) -> tuple[list[nn.Module], list[nn.Module]]:
-        """The copies that nobody cuts, and all modules that are called an average."""
+        """Copies that don't follow by themselves, and all modules with the name of an average."""
         own = {id(module) for module in self._model.modules()}
         shapes = _shapes(self._model)
         copies, wrappers = [], []
@@ -95,22 +92,22 @@ class Copies:
 
 def _words(what: str, path: str) -> str:
     return (
-        f"an averaged copy of this model ({what}) will not follow when the model is cut, and then fails on "
-        "other sizes. "
-        f"Cut it, too, whenever pruner.step() returns True: trainonce.cut({path}, pruner.cuts[-1])."
+        f"an averaged copy of this model ({what}) will not follow when the model is cut, and its shapes will "
+        f"no longer match. Cut it, too, whenever pruner.step() returns True: trainonce.cut({path}, "
+        "pruner.cuts[-1])."
     )
 
 
 def _living(kind: type[Kind]) -> Iterator[Kind]:
-    """All objects of a kind.
+    """All objects of a class.
 
-    The class is asked for, not the object: a lazy proxy would load what it stands for.
+    By type(): isinstance would make a lazy proxy load what it stands for.
     """
     return (thing for thing in gc.get_objects() if issubclass(type(thing), kind))
 
 
 def _trained() -> set[int]:
-    """The numbers of all parameters that any optimizer has."""
+    """The ids of all parameters in any optimizer."""
     groups = [
         group
         for optimizer in _living(torch.optim.Optimizer)
@@ -124,6 +121,6 @@ def _shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
 
 
 def _is_apart(copy: nn.Module, model: nn.Module) -> bool:
-    """Whether a module has numbers of its own."""
+    """Whether a module shares no parameter with the model, and has real weights."""
     own = {id(parameter) for parameter in model.parameters()}
     return not any(id(parameter) in own or parameter.is_meta for parameter in copy.parameters())

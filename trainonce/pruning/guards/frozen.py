@@ -1,7 +1,4 @@
-"""Which parameters the optimizer no longer trains.
-
-Takes every optimizer step, names those that must not be pulled, with the reason.
-"""
+"""Tracks which parameters the optimizer no longer trains, and why; these must not be pulled."""
 
 from __future__ import annotations
 
@@ -11,17 +8,14 @@ import torch
 from torch import nn
 
 PATIENCE = 10
-"""Steps in a row without a gradient after which a parameter counts as frozen.
-
-A layer that is dropped at random is back before.
-"""
+"""Steps in a row without a gradient after which a parameter counts as frozen; layer drop takes fewer."""
 
 
 class Frozen:
-    """Bound to the parameters that a run may pull, and to their optimizer.
+    """The frozen ones among the parameters that a run may pull.
 
-    A pull follows an optimizer step, so what the step could not move is not pulled after it: a parameter with
-    `requires_grad` off, one that is in no parameter group any more, one without a gradient while others have
+    A pull follows an optimizer step, so what the step could not move is not pulled: a parameter with
+    `requires_grad=False`, one that is in no parameter group anymore, one without a gradient while others have
     one.
     """
 
@@ -36,12 +30,12 @@ class Frozen:
 
     @property
     def now(self) -> Mapping[str, str]:
-        """What the last optimizer step did not train, each with the reason."""
+        """Parameters that the last optimizer step did not train, with the reason."""
         return self._now
 
     @property
     def lasting(self) -> dict[str, str]:
-        """The same without those that only had no gradient for a few steps."""
+        """The same, without those that had no gradient for only a few steps."""
         return {
             name: reason
             for name, reason in self._now.items()
@@ -49,11 +43,11 @@ class Frozen:
         }
 
     def before_step(self) -> None:
-        """Before the optimizer's step: some optimizers drop gradients when they have used them."""
+        """Before the optimizer's step: some optimizers drop gradients once used."""
         self._had_gradient = self._with_gradient()
 
     def after_step(self) -> None:
-        """After the optimizer's step; gradients that a closure made in it are there now."""
+        """After the optimizer's step: gradients that a closure computed inside it are there now."""
         held = {id(parameter) for group in self._optimizer.param_groups for parameter in group["params"]}
         moved = self._had_gradient | self._with_gradient()
         self._now = {}
@@ -61,29 +55,25 @@ class Frozen:
             if not tensor.requires_grad:
                 self._now[name] = "requires_grad is False"
             elif id(tensor) not in held:
-                self._now[name] = "it is in no parameter group of the optimizer any more"
+                self._now[name] = "it is in no parameter group of the optimizer anymore"
             elif moved and id(tensor) not in moved:
-                # Where nothing has a gradient, as with optimizers that need none, it says nothing about any
-                # one.
+                # If nothing has a gradient, the optimizer may not need any: that says nothing.
                 self._idle_steps[name] = self._idle_steps.get(name, 0) + 1
                 self._now[name] = f"it got no gradient in the last {self._idle_steps[name]} steps"
                 continue
             self._idle_steps.pop(name, None)
 
     def state_dict(self) -> dict[str, int]:
-        """For how many steps parameters have had no gradient; those that have one are left out."""
+        """For parameters without a gradient, for how many steps that has been so."""
         return dict(self._idle_steps)
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Put back what `state_dict` gave."""
+        """Resume from a state_dict."""
         self._idle_steps = {name: int(count) for name, count in state.items()}
         self._now = {}
 
     def _with_gradient(self) -> set[int]:
-        """All that the optimizer trains counts.
-
-        Where only a head has gradients, what is before it is frozen.
-        """
+        """Of all parameters in the optimizer: if only a head has gradients, the layers before are frozen."""
         return {
             id(parameter)
             for group in self._optimizer.param_groups
@@ -93,6 +83,6 @@ class Frozen:
 
 
 def named_first(names: Collection[str]) -> str:
-    """The first of some names, and how many more there are."""
+    """The first name, and how many more there are."""
     first, *others = sorted(names)
     return f"{first} and {len(others)} more" if others else first

@@ -1,4 +1,4 @@
-"""Can a cut follow into an optimizer's state? Takes an optimizer, says in one line what it keeps that has not its parameters' shapes."""
+"""Whether an optimizer's state can be cut with its parameters, which takes state of their shapes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainonce.surgery.slicing import WAY_OUT, foreign_state
 
 
 def refusal(optimizer: torch.optim.Optimizer) -> str | None:
-    """Why a model that this optimizer trains can't be cut, as far as that can be told before its first step; None if it can."""
+    """Why a model can't be cut while this optimizer trains it; None if it can, as far as is known by now."""
     kind = type(optimizer).__name__
     if isinstance(optimizer, torch.optim.LBFGS):
         return f"{kind} keeps its state in flat vectors over all parameters, which can't be cut. {WAY_OUT}"
@@ -26,18 +26,18 @@ def refusal(optimizer: torch.optim.Optimizer) -> str | None:
     )
     if inner is not None:
         return (
-            f"{kind} wraps another optimizer ({type(inner).__name__}), and a cut can't follow into the state "
-            f"of both. {WAY_OUT}"
+            f"{kind} wraps another optimizer ({type(inner).__name__}), and the state of both can't be cut. "
+            f"{WAY_OUT}"
         )
     if not hasattr(optimizer, "_optimizer_step_post_hooks"):
-        return f"{kind} takes no hooks: its __init__ does not call that of torch.optim.Optimizer. {WAY_OUT}"
+        return f"{kind} has no step hooks: its __init__ doesn't call torch.optim.Optimizer's. {WAY_OUT}"
     return foreign_state(optimizer) or _foreign_state_after_a_step(optimizer)
 
 
 def _foreign_state_after_a_step(optimizer: torch.optim.Optimizer) -> str | None:
-    """What a second optimizer of the same kind and settings keeps after one step on stand-ins of the parameters' shapes."""
+    """The same, from one step of a second optimizer of this kind on dummy parameters."""
     if (dist.is_available() and dist.is_initialized()) or _global_optimizer_post_hooks:
-        # The step might wait for other processes, or be counted by somebody: the first real one will tell.
+        # The step could wait for other ranks, or be counted by someone's hook; the first real step will tell.
         return None
     try:
         with (
@@ -55,13 +55,12 @@ def _foreign_state_after_a_step(optimizer: torch.optim.Optimizer) -> str | None:
             other.step()
             return foreign_state(other)
     except Exception:
-        # Whatever a class of somebody else's wants in its constructor or its step: nothing is known, the
-        # first real step will tell.
+        # A third-party class may need anything in its constructor or step; the first real step will tell.
         return None
 
 
 def _stand_in(group: Mapping[str, Any]) -> dict[str, Any]:
-    """The group's settings with one new parameter for each number of axes, of the shape that tells most."""
+    """The group's settings, with one dummy parameter per number of axes, in the most telling shape."""
     by_axes: dict[int, Tensor] = {}
     for parameter in sorted(group["params"], key=_tells_little):
         by_axes.setdefault(parameter.dim(), parameter)
@@ -77,7 +76,7 @@ def _stand_in(group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tells_little(parameter: Tensor) -> tuple[int, int]:
-    """Axes of one length look alike, and small ones are quick."""
+    """Sort key: axes of equal length look alike, and small parameters are quick."""
     return -len(set(parameter.shape)), parameter.numel()
 
 

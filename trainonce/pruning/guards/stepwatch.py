@@ -1,11 +1,7 @@
-"""Whether the attached optimizer really trains the model.
-
-Takes its steps and the pruner's, says when they don't go together.
-"""
+"""Checks that the attached optimizer really trains the model: its steps against the pruner's."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -13,68 +9,69 @@ import torch
 from torch import Tensor
 
 from trainonce.errors import PrunerError
+from trainonce.pruning.notices import Notices
 from trainonce.surgery.slicing import foreign_state
 
-# A GradScaler calls the optimizer only if all gradients are finite. It starts at 2^16 and halves, so about 17
-# steps may be skipped in a
-# row before its scale is 1; accumulated gradients leave steps out, too. More than that is worth a word, but
-# the run may still be sound.
 MANY = 20
+"""Steps in a row without an optimizer step that are worth a warning.
+
+A GradScaler skips steps with infinite gradients: it starts at 2^16 and halves, so up to 17 in a row. Gradient
+accumulation skips steps, too.
+"""
+
 NEVER = 100
-"""Without a single optimizer step in so many of the pruner's, none will come."""
+"""Steps without any optimizer step after which none will come."""
 
 STRANGE = 10
-"""Weights that change so often in a row without a step of the attached optimizer are trained by another one."""
+"""Weights that change this often in a row without the attached optimizer are trained by another one."""
 
 EARLY_STEPS = (1, 2, 4, 8, 16)
-"""After these the optimizer's state is looked at: little is lost then if a cut can't follow into it.
-
-What comes later, the cut refuses.
-"""
+"""After these steps the optimizer's state is checked: early, so that little is lost if it can't be cut."""
 
 
 class StepWatch:
-    """Bound to an optimizer and to some of the weights that it should move."""
+    """Watches an optimizer, and some of the weights that it should move."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, tensors: Iterable[Tensor]) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, tensors: Iterable[Tensor], notices: Notices) -> None:
         self._optimizer = optimizer
         self._kind = type(optimizer).__name__
         self._hooks: list[Any] = []
-        # The smallest are enough to tell that something trains the model.
+        # The smallest ones are enough to see whether anything trains the model.
         self._tensors = sorted(tensors, key=Tensor.numel)[:3]
         self._seen: list[Tensor] = []
         self._without = self._changes = 0
-        self._has_stepped = self._warned = False
+        self._has_stepped = False
+        self._notices = notices
         self.num_steps = 0
-        """The optimizer's steps so far."""
+        """How many steps the optimizer has made."""
 
     @property
     def is_missing(self) -> bool:
-        """Whether the optimizer made no step in a long while."""
+        """Whether the optimizer has not stepped in a long while."""
         return self._without > 1 and (self._without > MANY or self._changes > 0 or self.num_steps == 0)
 
     @property
     def complaint(self) -> str:
         """What is wrong if the optimizer is missing, and what to do."""
         if self._changes:
-            what = f"the model's weights change, but not by the {self._kind} that was attached"
+            what = f"the model's weights change, but not through the attached {self._kind}"
         else:
             what = (
                 f"optimizer.step() of the attached {self._kind} was not called in the last {self._without} "
                 "calls of pruner.step()"
             )
         return (
-            f"{what}. Call pruner.step() once after each optimizer.step(); if you made a new optimizer, "
-            "attach to that."
+            f"{what}. Call pruner.step() once after each optimizer.step(); if you created a new optimizer, "
+            "attach to that one."
         )
 
     @property
     def is_hooked(self) -> bool:
-        """Whether the optimizer's steps are seen."""
+        """Whether the hooks are in place."""
         return bool(self._hooks)
 
     def hook(self, *, before: Callable[[], None], after: Callable[[], None]) -> None:
-        """Call these around each step of the optimizer from now on."""
+        """Call these functions around each step of the optimizer from now on."""
 
         def stepped(*_: Any) -> None:
             self._optimizer_stepped()
@@ -86,16 +83,13 @@ class StepWatch:
         ]
 
     def unhook(self) -> None:
-        """See the optimizer's steps no longer."""
+        """Remove the hooks."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
 
     def pruner_stepped(self) -> None:
-        """The pruner is about to make a step.
-
-        Warn once if the optimizer made none, raise once that is certain.
-        """
+        """The pruner is about to step: warn once if the optimizer didn't, raise when that is certain."""
         if self._has_stepped:
             self._has_stepped, self._without, self._changes, self._seen = False, 0, 0, []
             return
@@ -105,9 +99,8 @@ class StepWatch:
         self._seen = now
         if self._changes >= STRANGE or (self.num_steps == 0 and self._without >= NEVER):
             raise PrunerError(self.complaint)
-        if not self._warned and (self._changes or self._without > MANY):
-            self._warned = True
-            warnings.warn(self.complaint, RuntimeWarning, stacklevel=3)
+        if self._changes or self._without > MANY:
+            self._notices.once("optimizer", self.complaint)
 
     def _optimizer_stepped(self) -> None:
         self._has_stepped = True
@@ -117,7 +110,7 @@ class StepWatch:
 
 
 def _differ(before: list[Tensor], now: list[Tensor]) -> bool:
-    """Whether any weight is another one; a cut changes shapes, which says nothing."""
+    """Whether any weight has changed; shapes that a cut changed don't count."""
     return any(
         left.shape == right.shape and not torch.equal(left.nan_to_num(), right.nan_to_num())
         for left, right in zip(before, now, strict=False)

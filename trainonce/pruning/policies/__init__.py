@@ -1,8 +1,8 @@
-"""Ways to choose which units stay; pass one to `trainonce.attach(policy=...)`."""
+"""Policies choose which units stay; pass one to `trainonce.attach(policy=...)`."""
 
 from trainonce.pruning.policies.anchored import AnchoredController
 from trainonce.pruning.policies.baselines.geometric_median import GeometricMedian
-from trainonce.pruning.policies.baselines.oto import Gradual, PenaliseAll, StaticSalience
+from trainonce.pruning.policies.baselines.oto import Gradual, PenalizeAll, StaticSalience
 from trainonce.pruning.policies.baselines.random_choice import RandomChoice
 from trainonce.pruning.policies.baselines.taylor import Taylor
 from trainonce.pruning.policies.capacity import Capacity
@@ -19,7 +19,7 @@ __all__ = [
     "GeometricMedian",
     "Gradual",
     "NormScale",
-    "PenaliseAll",
+    "PenalizeAll",
     "Policy",
     "RandomChoice",
     "RecurrentLogits",

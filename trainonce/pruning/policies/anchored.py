@@ -1,4 +1,4 @@
-"""A controller whose every draw meets the budget: the default way to choose."""
+"""The default policy's controller: every draw of masks meets the budget."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ from trainonce.pruning.policies.policy import Evaluate, Policy, Search
 
 
 class AnchoredController(Controller):
-    """A controller whose every draw meets the budget, so that all of its gradient goes into which units are worth their cost.
+    """A controller whose every draw meets the budget, so its gradient only says which units are worth it.
 
-    The paper's penalty is one-sided: once the cost is below the target nothing pulls it back, and short runs freeze far from it. Here
-    the line between kept and dropped is drawn through the noisy logits where the cost meets the budget; of the loss's gradient, the part
-    that would only move the cost is taken out:
+    The paper's penalty is one-sided: once the cost is below the target nothing pulls it back, and short runs
+    end far from it. Here, the threshold on the noisy logits is set where the cost meets the budget, and the
+    part of the gradient that would only move the cost is removed:
 
         g <- g - c * <g, c> / <c, c>,  c = d cost / d logits
 
-    While the first `ramp` of the search lasts, the budget comes down from the whole model to the target.
-
-    What a mask changes now tells well which units of a layer matter, and less well how wide the layer should be: training makes up for
-    narrow layers that hold few weights. So the mean of a layer's logits counts only with the factor `between_layers`.
+    Masks tell well which units of a layer matter, but less well how wide the layer should be: training makes
+    up for narrow layers that hold few weights. So a layer's mean logit is scaled by `between_layers`.
     """
 
     def __init__(
@@ -37,9 +35,15 @@ class AnchoredController(Controller):
         temperature: float = 0.4,
         learning_rate: float = 1e-3,
     ) -> None:
-        """`between_layers` 1: the network moves layers as freely as units; 0.
+        """An anchored controller.
 
-        How wide each layer is, is left to the prior.
+        Args:
+            network: The class of the network.
+            prior: A policy whose scores are added to the logits.
+            between_layers: 1: the network moves whole layers as freely as units; 0: the prior sets widths.
+            ramp: The share of the search in which the budget falls from the whole model to the target.
+            temperature: The tau of the Gumbel-sigmoid.
+            learning_rate: Of the controller's Adam.
         """
         super().__init__(network, gamma=0.0, bias=0.0, temperature=temperature, learning_rate=learning_rate)
         self._ramp = ramp
@@ -47,40 +51,40 @@ class AnchoredController(Controller):
         self._between_layers = between_layers
 
     def start(self, search: Search) -> None:
-        """Build the network, and let the prior see what the network sees."""
+        """Build the network, and start the prior."""
         super().start(search)
         if self._prior is not None:
             self._prior.start(search)
 
     def follow(self, search: Search) -> None:
-        """The prior follows, too."""
+        """Pass it on to the prior."""
         super().follow(search)
         if self._prior is not None:
             self._prior.follow(search)
 
     def observe(self) -> None:
-        """What the prior learns from gradients."""
+        """Let the prior see the gradients."""
         if self._prior is not None:
             self._prior.observe()
 
     def state_dict(self) -> dict[str, Any]:
-        """What the controller and its prior remember."""
+        """The state of the controller and its prior."""
         return super().state_dict() | {"prior": {} if self._prior is None else self._prior.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave."""
+        """Resume from a state_dict."""
         super().load_state_dict(state)
         if self._prior is not None:
             self._prior.load_state_dict(state["prior"])
 
     def _logits(self) -> Tensor:
-        """What the network says, whole layers with their factor."""
+        """The network's logits, with layer means scaled by `between_layers`."""
         logits, units, left = self._network(), self.search.units, self.search.available.float()
         means = units.per_group(logits * left) / units.per_group(left).clamp_min(1)
         return logits - (1 - self._between_layers) * means[units.group_of]
 
     def _expected(self) -> Tensor:
-        """What the prior expects of each unit, scaled to the noise: standard deviation 1."""
+        """The prior's scores, standardized: the noise has about the same scale."""
         if self._prior is None:
             return torch.zeros(len(self.search.units))
         scores, left = self._prior.scores().float(), self.search.available
@@ -88,7 +92,7 @@ class AnchoredController(Controller):
 
     @torch.no_grad()
     def scores(self) -> Tensor:
-        """The logits without noise, on top of what the prior expects."""
+        """The logits without noise, plus the prior."""
         return self._logits() + self._expected()
 
     def share_now(self) -> float:
@@ -97,7 +101,7 @@ class AnchoredController(Controller):
         return 1 - (1 - self.search.budget.share) * way
 
     def update(self, evaluate: Evaluate) -> float | None:
-        """One step of the controller's own optimizer; nothing changes if the loss is not finite."""
+        """One step of the controller's optimizer; nothing changes if the loss is not finite."""
         budget = self.search.budget
         with torch.enable_grad(), self._noise_put_back():
             logits = self._logits() + self._expected()
@@ -118,7 +122,7 @@ class AnchoredController(Controller):
         self._optimizer.step()
         return float(loss)
 
-    def penalised(self) -> Tensor:
-        """The units below the line that the budget draws now."""
+    def penalized(self) -> Tensor:
+        """The units below the threshold that the budget sets now."""
         scores = self.scores()
         return (scores < self.search.budget.line(scores, share=self.share_now())) | ~self.search.available

@@ -1,7 +1,4 @@
-"""Choosing how much of each layer stays by what it is good for.
-
-At equal cost, what many layers read and what has many weights stays.
-"""
+"""A policy that sets layer widths by capacity: by how many layers read them, and by weights per cost."""
 
 from __future__ import annotations
 
@@ -17,36 +14,39 @@ from trainonce.structure.channels import ChannelGroup, Role
 from trainonce.structure.cost import Meter
 
 _GONE = -1e3
-"""The score of what an earlier decision dropped."""
+"""The score of units that an earlier decision dropped."""
 
 
 class Capacity(Policy):
-    """Keeps of every layer a share that grows with its readers and its weights per cost.
+    """Keeps a larger share of layers with more readers and more weights per cost.
 
-    In each, the units another policy scores highest.
+    Within a layer, another policy ranks the units.
 
-    What a mask changes now says which channels matter now; a layer that is trained on makes up for most of
-    it, and then its weights count. Early layers of a CNN are used at many places: they cost much and hold few
-    weights. A trunk, such as the stream of a residual net, is read by many layers; narrowing it narrows all
-    of them. A unit at place k of n in its layer scores
+    Masking a channel shows what it matters now, but further training makes up for most of that, and then the
+    number of weights counts. Early layers of a CNN cost much and hold few weights. A trunk, such as the
+    stream of a residual net, is read by many layers, and narrowing it narrows all of them. The unit at rank k
+    of n in its layer scores
 
         -log(k / n) + log(min(layers that read it, trunk)) + exponent * log(weights of the layer's units /
         their cost)
 
-    so that all layers keep the same share where nothing else is told, and no layer loses its best units.
+    so by default all layers keep the same share, and no layer loses its best units.
     """
 
     def __init__(self, within: Policy | None = None, *, trunk: float = 3.0, exponent: float = 0.0) -> None:
-        """`within` orders the units of a layer, by default the norm of their filters; `trunk` 1.
+        """A policy for layer widths.
 
-        The same share of all.
+        Args:
+            within: Ranks the units of a layer; default: by the norm of their filters.
+            trunk: The most readers that count; 1 ignores readers.
+            exponent: How much weights per cost count; 0 ignores them.
         """
         self._within = within or FilterNorm(2)
         self._trunk = trunk
         self._exponent = exponent
 
     def start(self, search: Search) -> None:
-        """Measure every layer once, on the whole model."""
+        """Measure all layers once, in the dense model."""
         super().start(search)
         self._within.start(search)
         units, ones = search.units, torch.ones(len(search.units), dtype=torch.double, requires_grad=True)
@@ -57,35 +57,28 @@ class Capacity(Policy):
         self._wider = self._exponent * (per_cost - per_cost.mean()) + readers.clamp(1.0, self._trunk).log()
 
     def follow(self, search: Search) -> None:
-        """What orders the units follows, too."""
+        """Pass it on to the policy within layers."""
         super().follow(search)
         self._within.follow(search)
 
     def observe(self) -> None:
-        """What orders the units may look at gradients."""
+        """Let the policy within layers see the gradients."""
         self._within.observe()
 
     def scores(self) -> Tensor:
-        """By place in the layer and by layer."""
+        """By rank in the layer, and by layer."""
         units, available = self.search.units, self.search.available
-        sizes = torch.tensor([group.num_channels for group in units.groups])
-        order = torch.where(available, self._within.scores().double(), -torch.inf)
-        # By score, then (stably) by group: each group's units lie together, best first.
-        best_first = order.argsort(descending=True, stable=True)
-        best_first = best_first[units.group_of[best_first].argsort(stable=True)]
-        place = torch.empty(len(units), dtype=torch.double)
-        place[best_first] = (
-            torch.arange(len(units)) - (sizes.cumsum(0) - sizes)[units.group_of[best_first]] + 1
-        ).double()
-        scores = self._wider[units.group_of] - (place / sizes[units.group_of]).log()
+        within = torch.where(available, self._within.scores().double(), -torch.inf)
+        place = (units.rank_in_group(within) + 1).double()
+        scores = self._wider[units.group_of] - (place / units.sizes[units.group_of]).log()
         return torch.where(available, scores, _GONE)
 
     def state_dict(self) -> dict[str, Any]:
-        """What orders the units remembers."""
+        """The state of the policy within layers."""
         return {"within": self._within.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave."""
+        """Resume from a state_dict."""
         self._within.load_state_dict(state["within"])
 
 

@@ -1,4 +1,4 @@
-"""Networks that learn which units to keep (the paper's controller, and a plain one to compare with)."""
+"""The paper's controller: a network that learns which units to keep."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from trainonce.pruning.policies.policy import Evaluate, Policy, Search
 from trainonce.storage.likeness import check_optimizer
 
 PAPER_UPDATES = 2400
-"""About the updates that the controller gets in the paper's runs on CIFAR.
-
-120 epochs of 5 % of 391 batches.
-"""
+"""About as many updates as the paper's runs on CIFAR have: 120 epochs with 5 % of 391 batches."""
 
 
 class RecurrentLogits(nn.Module):
-    """The paper's controller network: one logit per unit from fixed random inputs, one per block.
+    """The paper's controller network: one logit per unit, from one fixed random input per block.
 
     Orthogonal inputs (64) -> bidirectional GRU (128 each way) -> LayerNorm, ReLU -> one linear head per
     block.
@@ -39,14 +36,14 @@ class RecurrentLogits(nn.Module):
         self.heads = nn.ModuleList(nn.Linear(256, size, bias=False) for size in block_sizes)
 
     def forward(self) -> Tensor:
-        """Logits of all blocks, one after the other."""
+        """The logits of all blocks, concatenated."""
         hidden, _ = self.recurrent(self.inputs[:, None])
         hidden = torch.relu(self.norm(hidden[:, 0]))
         return torch.cat([head(row) for head, row in zip(self.heads, hidden, strict=True)])
 
 
 class FreeLogits(nn.Module):
-    """One free logit per unit: no unit knows of another."""
+    """One free logit per unit; units don't share anything."""
 
     def __init__(self, block_sizes: Sequence[int]) -> None:
         super().__init__()
@@ -58,13 +55,13 @@ class FreeLogits(nn.Module):
 
 
 class Controller(Policy):
-    """Learns masks by gradient.
+    """Learns masks by gradient descent on loss + gamma * budget penalty.
 
-    Gumbel-sigmoid with straight-through rounding, trained on loss + gamma * budget penalty.
+    Masks are Gumbel-sigmoid draws with straight-through rounding,
 
         w = round(sigmoid((o + s + b) / tau)),  s ~ Gumbel(0, 1)
 
-    One draw of w feeds the gates and the cost.
+    and one draw of w goes into both the gates and the cost.
     """
 
     uses_loss = True
@@ -78,7 +75,15 @@ class Controller(Policy):
         temperature: float = 0.4,
         learning_rate: float | None = None,
     ) -> None:
-        """`learning_rate` None: the paper's 1e-3, more in runs with fewer updates than the paper's."""
+        """The paper's controller.
+
+        Args:
+            network: The class of the network.
+            gamma: Weight of the budget penalty.
+            bias: Added to the logits, so that most units are kept at first.
+            temperature: The tau of the Gumbel-sigmoid.
+            learning_rate: Of the controller's Adam; None: 1e-3 as in the paper, more with fewer updates.
+        """
         self._network_class = network
         self._gamma = gamma
         self._bias = bias
@@ -86,7 +91,7 @@ class Controller(Policy):
         self._learning_rate = learning_rate
 
     def start(self, search: Search) -> None:
-        """Build the network from the seed; the global random stream is not used."""
+        """Build the network from the seed; the global random state is not touched."""
         super().start(search)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(search.seed)
@@ -98,7 +103,7 @@ class Controller(Policy):
         self._optimizer = torch.optim.Adam(self._network.parameters(), lr=rate)
 
     def draw(self) -> Tensor:
-        """Masks of zeros and ones from one draw of noise, with the gradient of the soft ones."""
+        """Masks of 0 and 1 from one draw of noise, with the gradient of the soft masks."""
         logits = self._network()
         uniform = torch.rand(logits.shape, generator=self._noise).clamp(1e-9, 1 - 1e-7)
         gumbel = -(-uniform.log()).log()
@@ -107,7 +112,7 @@ class Controller(Policy):
         return soft + (soft.round() - soft).detach()
 
     def update(self, evaluate: Evaluate) -> float | None:
-        """One step of the controller's own optimizer; nothing changes if the loss is not finite."""
+        """One step of the controller's optimizer; nothing changes if the loss is not finite."""
         with torch.enable_grad(), self._noise_put_back():
             masks = self.draw()
             loss, gradient = evaluate(masks.detach())
@@ -116,15 +121,14 @@ class Controller(Policy):
             if not torch.isfinite(gradient).all() or not torch.isfinite(torch.tensor(total)):
                 return None
             self._optimizer.zero_grad()
-            # The model's part of the gradient is known already; its product with the masks hands it to the
-            # network.
+            # The gradient for the masks is known; its product with the masks passes it on to the network.
             ((masks * gradient).sum() + penalty).backward()
         self._optimizer.step()
         return total
 
     @contextmanager
     def _noise_put_back(self) -> Iterator[None]:
-        """If the user's closure raises, the same noise is drawn again when it is mended."""
+        """If the user's loss function raises, the next try draws the same noise."""
         before = self._noise.get_state()
         try:
             yield
@@ -134,15 +138,15 @@ class Controller(Policy):
 
     @torch.no_grad()
     def scores(self) -> Tensor:
-        """The logits without noise; a unit above zero is rather kept than not."""
+        """The logits without noise; a unit above zero is more likely kept than dropped."""
         return self._network() + self._bias
 
-    def penalised(self) -> Tensor:
+    def penalized(self) -> Tensor:
         """The units that the controller would drop now."""
         return (self.scores() < 0) | ~self.search.available
 
     def state_dict(self) -> dict[str, Any]:
-        """Network, its optimizer, and the stream of noise."""
+        """The network, its optimizer and the state of the noise."""
         moments = {
             str(number): dict(state) for number, state in self._optimizer.state_dict()["state"].items()
         }
@@ -153,7 +157,7 @@ class Controller(Policy):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave."""
+        """Resume from a state_dict."""
         moments = {int(number): moment for number, moment in state["moments"].items()}
         own = self._optimizer.state_dict()
         shapes = [tuple(parameter.shape) for parameter in self._network.parameters()]

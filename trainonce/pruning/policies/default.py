@@ -1,4 +1,4 @@
-"""What `attach` chooses with if nothing else is asked for."""
+"""The policy that `attach` uses by default."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from trainonce.pruning.policies.capacity import Capacity
 from trainonce.pruning.policies.policy import Policy
 
 BETWEEN_LAYERS = 0.1
-"""Whole layers move more slowly than single units.
-
-In short runs the prior says how wide they are, in long ones the controller.
-"""
+"""Layer widths move slowly: in short runs the prior sets them, in long ones the controller."""
 
 
 def default_policy() -> Policy:
-    """A new one for each run: policies remember."""
+    """A new default policy; policies have state, so each run needs its own."""
     return AnchoredController(prior=Capacity(), between_layers=BETWEEN_LAYERS)

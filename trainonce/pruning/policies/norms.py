@@ -1,4 +1,4 @@
-"""Choosing by size: the units of largest weights, or of largest batch-norm scale, stay."""
+"""Policies that keep the largest units: by norm of their weights, or by batch-norm scale."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainonce.pruning.policies.relative import relative
 
 
 class FilterNorm(Policy):
-    """Keeps the filters of largest norm, relative to their layer.
+    """Keeps the filters with the largest norm relative to their layer.
 
     L1: Li et al., "Pruning filters for efficient ConvNets", ICLR 2017. L2: He et al., "Soft filter pruning",
     IJCAI 2018.
@@ -22,10 +22,7 @@ class FilterNorm(Policy):
         self._order = order
 
     def scores(self) -> Tensor:
-        """The norm over all kernels and matrices that write to the unit.
-
-        Scales and shifts of norms don't count.
-        """
+        """The norm over all kernels and matrices that write to the unit, relative to its group."""
         powers = self.search.per_unit(
             lambda rows, _: rows.abs().pow(self._order).sum(dim=1), only_matrices=True
         )
@@ -33,13 +30,13 @@ class FilterNorm(Policy):
 
 
 class NormScale(Policy):
-    """Keeps the channels with the largest batch-norm scale; groups without one by the norm of their filters.
+    """Keeps the channels with the largest batch-norm scale; filter norms decide in groups without one.
 
     Liu et al., "Learning efficient convolutional networks through network slimming", ICCV 2017.
     """
 
     def start(self, search: Search) -> None:
-        """Find the norms' scales among the writers: vectors called weight."""
+        """Find the scales of norms among the parameters: vectors named weight."""
         super().start(search)
         self._scales = {
             name
@@ -48,7 +45,7 @@ class NormScale(Policy):
         }
 
     def scores(self) -> Tensor:
-        """The absolute scale; where several norms write to a channel, their sum."""
+        """The absolute scale, summed over the norms that write to the channel."""
         scale = self.search.per_unit(lambda rows, at: rows.abs().sum(dim=1) * (at.tensor in self._scales))
         norm = self.search.per_unit(lambda rows, _: rows.square().sum(dim=1)).sqrt()
         has_scale = self.search.units.per_group(scale) > 0
@@ -56,13 +53,10 @@ class NormScale(Policy):
 
 
 class Uniform(Policy):
-    """Keeps the same share of every group, the units of largest norm in each."""
+    """Keeps the same share of each group: the units with the largest norm."""
 
     def scores(self) -> Tensor:
-        """The unit's rank in its group, as a share: one threshold then cuts every group alike."""
+        """The unit's rank in its group as a share of the group, so one threshold cuts all groups alike."""
         norms = self.search.per_unit(lambda rows, _: rows.square().sum(dim=1)).sqrt()
-        scores = torch.zeros(len(norms))
-        for number, group in enumerate(self.search.units.groups):
-            here = self.search.units.group_of == number
-            scores[here] = (norms[here].argsort().argsort() + 1).float() / group.num_channels
-        return scores
+        units = self.search.units
+        return (units.rank_in_group(-norms) + 1).float() / units.sizes[units.group_of]

@@ -1,7 +1,4 @@
-"""What decides which units stay.
-
-One small interface, so that ways of choosing can be compared on equal terms.
-"""
+"""The interface of policies, which choose the units that stay."""
 
 from __future__ import annotations
 
@@ -14,81 +11,81 @@ import torch
 from torch import Tensor, nn
 
 from trainonce.pruning.budget import Budget
-from trainonce.pruning.units import Rows, Units
+from trainonce.pruning.units import Rows, Units, as_matrix
 
 Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""From masks to the loss with them and its gradient with respect to each."""
+"""Takes masks, returns the loss with them and its gradient with respect to each mask."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Search:
-    """What a policy may look at."""
+    """What a policy can see of the run."""
 
     units: Units
     tensors: Mapping[str, nn.Parameter]
     budget: Budget
     seed: int
     num_updates: int
-    """How often `update` will be called in this run."""
+    """How many times `update` is called in this run."""
 
     progress: Callable[[], float]
-    """How much of the search is over, from 0 to 1."""
+    """How much of the search is done, from 0 to 1."""
 
     @property
     def available(self) -> Tensor:
-        """The units that may still stay, one boolean each: an early decision stands."""
+        """The units that may still stay, one boolean each: not dropped by an earlier decision."""
         return self.budget.available
 
     @property
     def required(self) -> Tensor:
-        """The units that can't go for now, one boolean each: their weights were frozen during the run."""
+        """The units that can't go for now, one boolean each: their weights are frozen."""
         return self.budget.required
 
     def per_unit(self, of_rows: Callable[[Tensor, Rows], Tensor], *, only_matrices: bool = False) -> Tensor:
-        """Add up a number per row (from the rows of one writer, first axis first) to a number per unit."""
-        total = torch.zeros(len(self.units), dtype=torch.double)
-        for rows in self.units.writers:
-            parameter = self.tensors[rows.tensor].detach()
-            if only_matrices and parameter.dim() < 2:
-                continue
-            picked = parameter.index_select(rows.axis, rows.positions.to(parameter.device)).movedim(
-                rows.axis, 0
-            )
-            total.index_add_(
-                0,
-                rows.units,
-                of_rows(picked.flatten(1) if picked.dim() > 1 else picked[:, None], rows).double().cpu(),
-            )
-        return total
+        """One number per unit, summed over its rows.
+
+        Args:
+            of_rows: Takes the rows of one parameter as a matrix, and where they lie; gives one number per
+                row.
+            only_matrices: Skip vectors: biases, and the scales and shifts of norms.
+        """
+
+        def numbers(rows: Tensor, at: Rows) -> Tensor:
+            if only_matrices and rows.dim() < 2:
+                return torch.zeros(len(rows))
+            return of_rows(as_matrix(rows), at)
+
+        return self.units.sum_rows(self.tensors, numbers)
 
 
 class Policy(ABC):
-    """Chooses which units stay. A subclass gives scores; everything else has a sensible default."""
+    """Chooses which units stay. Subclasses define `scores`; everything else has a default."""
 
     search: Search
 
     uses_loss: bool = False
-    """Whether `update` needs the loss on masked models."""
+    """Whether the policy learns from the loss on masked models, in `update`."""
 
     def start(self, search: Search) -> None:
-        """Called once, when the policy is attached to a model."""
+        """Called once, when the run is attached."""
         self.search = search
 
     def follow(self, search: Search) -> None:
-        """Called when part of the units has been dropped for good.
-
-        The numbering is the same, `search.available` tells what is left.
-        """
+        """Called when units were dropped for good, or frozen; they keep their numbers."""
         self.search = search
 
     def observe(self) -> None:
-        """Called after every optimizer step of the search, while gradients are still there."""
+        """Called after each optimizer step of the search, while gradients are still there."""
         return
 
     def update(self, evaluate: Evaluate) -> float | None:
-        """Called now and then during the search if the policy uses the loss.
+        """Called every few steps of the search if `uses_loss`.
 
-        Returns its own loss, None if the update was skipped.
+        Args:
+            evaluate: Runs the model with masks, and returns its loss and the gradient for each mask.
+
+        Returns:
+            The policy's own loss; None if the update was skipped.
         """
         raise NotImplementedError(
             f"{type(self).__name__} has no update of its own. Write one, or leave uses_loss False."
@@ -96,16 +93,16 @@ class Policy(ABC):
 
     @abstractmethod
     def scores(self) -> Tensor:
-        """One number per unit: higher scores are kept first. The budget draws the line."""
+        """One number per unit: higher scores are kept first, as many as the budget allows."""
 
-    def penalised(self) -> Tensor:
-        """The units that are pulled while the search goes on; by default none."""
+    def penalized(self) -> Tensor:
+        """The units to pull during the search, one boolean each; none by default."""
         return torch.zeros(len(self.search.units), dtype=torch.bool)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that resuming needs."""
+        """Everything needed to resume."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave."""
+        """Resume from a state_dict."""
         return

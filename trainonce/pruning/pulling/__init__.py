@@ -1,1 +1,1 @@
-"""Pull whole groups of weights to zero."""
+"""Pulling groups of weights to zero."""

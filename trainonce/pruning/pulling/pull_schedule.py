@@ -1,7 +1,4 @@
-"""Which units are pulled in each phase, and how hard.
-
-Gently while the decision is open, firmly once it stands.
-"""
+"""Which units are pulled in each phase, and how hard: gently during the search, firmly once decided."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from trainonce.pruning.units import Units
 
 
 class Pulling:
-    """Bound to the parameters of one model and its optimizer, and to the timetable of one run."""
+    """Pulls units of one model after each optimizer step, by the timetable of one run."""
 
     def __init__(
         self,
@@ -35,28 +32,28 @@ class Pulling:
         self._timetable = timetable
         self._decided_at: int | None = None
         self.floor: Tensor | None = None
-        """For every unit, the norm that a gentle pull ends at; None: there is no end."""
+        """For each unit, the norm at which the gentle pull stops; None if it doesn't."""
         self._place(units)
 
     @property
     def gently(self) -> Tensor | None:
-        """The units that are pulled while the decision about them is open."""
+        """The units that are pulled gently, because they may still stay."""
         return self._gentle.pulled_units
 
     def pull_gently(self, chosen: Tensor) -> None:
-        """Which units would go now: one boolean each."""
+        """Set which units are pulled gently from now on: one boolean each."""
         self._gentle.select(chosen)
         self.floor = self._gentle.mean_norms() * self._strength.floor if self._strength.floor else None
 
     def resume(self, chosen: Tensor | None, floor: Tensor | None) -> None:
-        """Put back what `gently` and `floor` were."""
+        """Restore `gently` and `floor`."""
         self._gentle = Projection(self._units, self._tensors, self._optimizer)
         if chosen is not None:
             self._gentle.select(chosen)
         self.floor = floor
 
     def follow(self, units: Units, decision: Tensor, *, decided_at: int | None) -> None:
-        """What the decision drops is pulled firmly from now on; `units` says where all of them stand."""
+        """Pull firmly, from now on, what the decision drops; `units` are at their current positions."""
         gently = self.gently
         self._place(units)
         if gently is not None:
@@ -65,20 +62,17 @@ class Pulling:
         self._decided_at = decided_at
 
     def has_arrived(self) -> bool:
-        """Whether all that was decided to go is exactly zero."""
+        """Whether everything that was decided to go is exactly zero."""
         return self._decided_at is not None and self._firm.all_zero()
 
     def before_step(self, step: int) -> None:
-        """Before the optimizer's step: keep what the pull compares with."""
+        """Before the optimizer's step: note what the pull compares with."""
         if self._pull.needs_before and step >= self._timetable.shrink_from:
             self._gentle.remember()
             self._firm.remember()
 
     def after_step(self, step: int, *, is_open: bool, held: Tensor | None = None) -> None:
-        """After the optimizer's step: pull.
-
-        Gently only while the decision `is_open`, and nothing of the units that are `held`.
-        """
+        """After the optimizer's step: pull, gently only while the decision `is_open`, and no `held` units."""
         if step < self._timetable.shrink_from:
             return
         if is_open:
@@ -88,7 +82,7 @@ class Pulling:
             self._firm.apply(self._pull, self._strength.settled, largest_scale=scale, held=held)
 
     def is_overdue(self, step: int) -> bool:
-        """Whether all that was decided to go should have been at zero before this step."""
+        """Whether everything that was decided to go should have been zero before this step."""
         return self._decided_at is not None and not self._strength.largest_scale(
             self._timetable, step - 1, decided_at=self._decided_at
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainonce.messages.plain_text import in_one_line
 from trainonce.runs.report.figures import figures_of
-from trainonce.runs.report.run_table import verdict
+from trainonce.runs.report.verdict import remarks_on, verdict_of
 
 _MARKUP = re.compile(r"[\\`*\[\]|]")
 
@@ -22,6 +22,8 @@ def render_card(report: Mapping[str, Any]) -> str:
     name, data = config.get("model", "a model"), config.get("data", "data")
     lines = [
         f"# {_plain(name)}, pruned on {_plain(data)}",
+        "",
+        _plain(verdict_of(report)),
         "",
         f"Made by trainonce in one training run. Load it onto the model it was made from: "
         f"`trainonce.load(FOLDER, into=model)`, where `model` is {_plain(name)}.",
@@ -37,7 +39,8 @@ def render_card(report: Mapping[str, Any]) -> str:
         f"Milliseconds were measured on {_plain(environment.get('cpu', '?'))}, "
         f"{_count(_plain(environment.get('threads', '?')), 'thread')}, torch "
         f"{_plain(environment.get('torch', '?'))}.",
-        *(f"- {line}" for line in verdict(report)),
+        "",
+        *(f"- {_plain(line)}" for line in remarks_on(report)),
         "",
         "## Widths",
         "| layer | channels | of |",

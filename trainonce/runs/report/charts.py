@@ -1,4 +1,4 @@
-"""Curves as SVG: takes series of numbers over epochs, gives a picture whose colours follow the page's light or dark theme."""
+"""Curves as SVG: takes series of numbers over epochs, gives a picture that follows the page's theme."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 WIDTH, HEIGHT = 420, 236
 RIGHT, TOP, BOTTOM = 12, 24, 36
 LETTER = 7.8
-"""Width of a digit of the labels on a narrow page, where they are largest."""
+"""Width of a digit of the labels where they are largest, on a narrow page."""
+MARK_RADIUS = 6.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Series:
     label: str
     values: Sequence[float | None]
     style: str
-    """A class of the page's style sheet that gives the colour."""
+    """A class of the page's style sheet that gives the color."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +42,49 @@ class Level:
     value: float
 
 
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What all charts of a run share: its phases, and the epochs at which the model was cut."""
+
+    spans: Sequence[Span] = ()
+    cuts: Sequence[float] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Where values lie in a picture."""
+
+    left: float
+    x_low: float
+    x_high: float
+    y_low: float
+    y_high: float
+
+    def x(self, value: float) -> float:
+        """From the left edge."""
+        return self.left + (WIDTH - self.left - RIGHT) * (value - self.x_low) / (self.x_high - self.x_low)
+
+    def y(self, value: float) -> float:
+        """From the upper edge."""
+        return TOP + (HEIGHT - TOP - BOTTOM) * (self.y_high - value) / (self.y_high - self.y_low)
+
+
 def line_chart(
     title: str,
     series: Sequence[Series],
-    spans: Sequence[Span],
+    course: Course | None = None,
     *,
     levels: Sequence[Level] = (),
     unit: str = "",
     skips_start: bool = False,
     holds: Sequence[float] = (),
 ) -> Markup:
-    """Curves over epochs with the phases shaded; empty if there is nothing to draw.
+    """Curves over epochs, with phases shaded and cuts marked; empty if there is nothing to draw.
 
-    With `skips_start`, the wild first tenth of a long run may lie beyond the frame, where its curves are cut
-    off. What `holds` says lies inside it in any case.
+    With `skips_start`, the wild first tenth of a long run may lie outside of the frame, where its curves are
+    clipped. The values in `holds` lie inside it in any case.
     """
+    course = course or Course()
     epochs = max((len(one.values) for one in series), default=0)
     known = (
         _worth_showing(series, epochs if skips_start else 0) + [level.value for level in levels] + [*holds]
@@ -63,58 +92,28 @@ def line_chart(
     if len(known) == len(levels) + len(holds):
         return Markup("")
     low, high, ticks = nice_range(min(known), max(known))
-    left = 10 + LETTER * max(len(_label(tick, unit)) for tick in ticks)
+    labels = {tick: f"{round(tick, 10):g}{unit}" for tick in ticks}
+    frame = Frame(10 + LETTER * max(map(len, labels.values())), 0, epochs, low, high)
+    clip = "frame-" + "".join(letter if letter.isalnum() else "-" for letter in title.lower())
+    parts = [_clip(clip, frame), *_shades(course.spans, frame), *value_axis(labels, frame)]
+    parts += _epoch_axis(epochs, frame)
+    parts += [_level(level, frame) for level in levels]
+    parts.append(Markup('<g clip-path="url(#{})">').format(clip))
+    parts += [_curve(one, frame, unit) for one in series]
+    parts.append(Markup("</g>"))
+    parts += _cut_marks(course.cuts, frame)
+    keys = [(one.style, one.label) for one in series if len(series) > 1]
+    keys += [("compared", level.label) for level in levels]
+    return figure(title, parts, keys)
 
-    def x(epoch: float) -> float:
-        return left + (WIDTH - left - RIGHT) * (epoch - 1) / max(1, epochs - 1)
 
-    def y(value: float) -> float:
-        return TOP + (HEIGHT - TOP - BOTTOM) * (high - value) / (high - low)
-
-    parts = [
-        Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
-            WIDTH, HEIGHT, title
-        )
-    ]
-    frame = "frame-" + "".join(letter if letter.isalnum() else "-" for letter in title.lower())
-    parts.append(
-        Markup('<clipPath id="{}"><rect x="{}" y="{}" width="{}" height="{}"/></clipPath>').format(
-            frame, round(left - 3, 1), TOP - 3, round(WIDTH - left - RIGHT + 6, 1), HEIGHT - TOP - BOTTOM + 6
-        )
-    )
-    parts += _shades(spans, epochs, x)
-    parts += _axes({tick: _label(tick, unit) for tick in ticks}, y, epochs, x)
-    for level in levels:
-        parts.append(
-            Markup('<line class="level" x1="{:.1f}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(
-                left, WIDTH - RIGHT, *[y(level.value)] * 2
-            )
-        )
-    parts.append(Markup('<g clip-path="url(#{})">').format(frame))
-    parts += [_curve(one, x, y, unit) for one in series]
-    parts.append(Markup("</g></svg>"))
-    keys = [(one.style, one.label) for one in series if len(series) > 1] + [
-        ("compared", level.label) for level in levels
-    ]
+def figure(title: str, parts: Sequence[Markup], keys: Sequence[tuple[str, str]] = ()) -> Markup:
+    """A picture under its title, with the meaning of its colors beside that."""
     legend = Markup("").join(Markup('<span class="key {}">{}</span>').format(*key) for key in keys)
-    return Markup('<figure><figcaption>{}<span class="keys">{}</span></figcaption>{}</figure>').format(
-        title, legend, Markup("").join(parts)
-    )
-
-
-def _worth_showing(series: Sequence[Series], epochs: int) -> list[float]:
-    """The values that the range must hold.
-
-    Those after the first tenth of so many epochs, if there are any.
-    """
-    found = [
-        (epoch, value)
-        for one in series
-        for epoch, value in enumerate(one.values)
-        if value is not None and math.isfinite(value)
-    ]
-    later = [value for epoch, value in found if epoch >= epochs / 10]
-    return later if len(later) > 2 else [value for _, value in found]
+    return Markup(
+        '<figure><figcaption>{}<span class="keys">{}</span></figcaption>'
+        '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg></figure>'
+    ).format(title, legend, WIDTH, HEIGHT, title, Markup("").join(parts))
 
 
 def nice_range(low: float, high: float) -> tuple[float, float, list[float]]:
@@ -131,10 +130,49 @@ def nice_range(low: float, high: float) -> tuple[float, float, list[float]]:
     return first * step, last * step, [index * step for index in range(first, last + 1)]
 
 
-def _shades(spans: Sequence[Span], epochs: int, x) -> list[Markup]:
+def value_axis(labels: Mapping[float, str], frame: Frame) -> list[Markup]:
+    """A line and a label for each of these values."""
+    parts = []
+    for tick, label in labels.items():
+        y = frame.y(tick)
+        parts.append(
+            Markup('<line class="grid" x1="{:.1f}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(
+                frame.left, WIDTH - RIGHT, y, y
+            )
+        )
+        parts.append(tick_label(frame.left - 6, y + 3.5, label, anchor="end"))
+    return parts
+
+
+def tick_label(x: float, y: float, label: str, *, anchor: str = "middle") -> Markup:
+    """A small text at an axis."""
+    return Markup('<text class="tick" x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>').format(
+        x, y, anchor, label
+    )
+
+
+def _worth_showing(series: Sequence[Series], epochs: int) -> list[float]:
+    """The values that the range must hold: those after the first tenth of the epochs, if there are any."""
+    found = [
+        (epoch, value)
+        for one in series
+        for epoch, value in enumerate(one.values)
+        if value is not None and math.isfinite(value)
+    ]
+    later = [value for epoch, value in found if epoch >= epochs / 10]
+    return later if len(later) > 2 else [value for _, value in found]
+
+
+def _clip(name: str, frame: Frame) -> Markup:
+    return Markup('<clipPath id="{}"><rect x="{:.1f}" y="{}" width="{:.1f}" height="{}"/></clipPath>').format(
+        name, frame.left - 3, TOP - 3, WIDTH - frame.left - RIGHT + 6, HEIGHT - TOP - BOTTOM + 6
+    )
+
+
+def _shades(spans: Sequence[Span], frame: Frame) -> list[Markup]:
     parts = []
     for span in spans:
-        left, right = max(x(1), x(span.start)), min(x(epochs), x(span.end))
+        left, right = max(frame.x(0), frame.x(span.start)), min(frame.x(frame.x_high), frame.x(span.end))
         if right <= left:
             continue
         parts.append(
@@ -151,41 +189,39 @@ def _shades(spans: Sequence[Span], epochs: int, x) -> list[Markup]:
     return parts
 
 
-def _label(tick: float, unit: str) -> str:
-    return f"{round(tick, 10):g}{unit}"
+def _epoch_axis(epochs: int, frame: Frame) -> list[Markup]:
+    _, _, marks = nice_range(0, max(2, epochs))
+    whole = {int(mark) for mark in marks if mark < epochs * 0.95 and mark == int(mark)}
+    parts = [tick_label(frame.x(mark), HEIGHT - BOTTOM + 14, str(mark)) for mark in sorted({*whole, epochs})]
+    return [*parts, tick_label(WIDTH - RIGHT, HEIGHT - 3, "epoch", anchor="end")]
 
 
-def _axes(ticks: Mapping[float, str], y, epochs: int, x) -> list[Markup]:
-    parts, left = [], x(1)
-    for tick, label in ticks.items():
-        parts.append(
-            Markup('<line class="grid" x1="{:.1f}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(
-                left, WIDTH - RIGHT, y(tick), y(tick)
-            )
-        )
-        parts.append(
-            Markup('<text class="tick" x="{:.1f}" y="{:.1f}" text-anchor="end">{}</text>').format(
-                left - 6, y(tick) + 3.5, label
-            )
-        )
-    _, _, marks = nice_range(1, max(2, epochs))
-    for mark in sorted(
-        {1, epochs, *(int(mark) for mark in marks if 1 < mark < epochs * 0.95 and mark == int(mark))}
-    ):
-        parts.append(
-            Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
-                x(mark), HEIGHT - BOTTOM + 14, mark
-            )
-        )
-    parts.append(
-        Markup('<text class="tick" x="{}" y="{}" text-anchor="end">epoch</text>').format(
-            WIDTH - RIGHT, HEIGHT - 3
-        )
+def _level(level: Level, frame: Frame) -> Markup:
+    y = frame.y(level.value)
+    return Markup('<line class="level" x1="{:.1f}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(
+        frame.left, WIDTH - RIGHT, y, y
     )
+
+
+def _cut_marks(cuts: Sequence[float], frame: Frame) -> list[Markup]:
+    """A line at each cut, with its number in a circle."""
+    parts, last = [], -math.inf
+    for number, epoch in enumerate(cuts, start=1):
+        x = min(max(frame.x(epoch), frame.left), WIDTH - RIGHT)
+        # Two cuts close to each other: the second number goes below the first.
+        y = TOP + MARK_RADIUS + 3 + (2 * MARK_RADIUS + 3 if x - last < 2.5 * MARK_RADIUS else 0)
+        last = x
+        parts.append(
+            Markup(
+                '<g class="cut"><title>cut {} at epoch {:.1f}</title>'
+                '<line x1="{:.1f}" x2="{:.1f}" y1="{}" y2="{}"/><circle cx="{:.1f}" cy="{:.1f}" r="{}"/>'
+                '<text x="{:.1f}" y="{:.1f}">{}</text></g>'
+            ).format(number, epoch, x, x, TOP, HEIGHT - BOTTOM, x, y, MARK_RADIUS, x, y + 3.2, number)
+        )
     return parts
 
 
-def _curve(one: Series, x, y, unit: str) -> Markup:
+def _curve(one: Series, frame: Frame, unit: str) -> Markup:
     points = [
         (epoch, value)
         for epoch, value in enumerate(one.values, start=1)
@@ -194,13 +230,19 @@ def _curve(one: Series, x, y, unit: str) -> Markup:
     if not points:
         return Markup("")
     path = " ".join(
-        f"{'M' if index == 0 else 'L'}{x(epoch):.1f} {y(value):.1f}"
+        f"{'L' if index else 'M'}{frame.x(epoch):.1f} {frame.y(value):.1f}"
         for index, (epoch, value) in enumerate(points)
     )
-    last_epoch, last = points[-1]
-    dot = Markup('<circle class="dot {}" cx="{:.1f}" cy="{:.1f}" r="3"><title>{}</title></circle>').format(
-        one.style, x(last_epoch), y(last), f"{one.label}, epoch {last_epoch}: {last:.4g}{unit}"
-    )
-    return Markup('<path class="curve {}" d="{}"><title>{}</title></path>{}').format(
-        one.style, path, escape(one.label), dot
+    epoch, value = points[-1]
+    return Markup(
+        '<path class="curve {}" d="{}"><title>{}</title></path>'
+        '<circle class="dot {}" cx="{:.1f}" cy="{:.1f}" r="3"><title>{}</title></circle>'
+    ).format(
+        one.style,
+        path,
+        one.label,
+        one.style,
+        frame.x(epoch),
+        frame.y(value),
+        f"{one.label}, epoch {epoch}: {value:.4g}{unit}",
     )

@@ -1,13 +1,13 @@
-"""Before and after, as people read it.
-
-Takes the facts of a run, gives rows of label, before, after and change.
-"""
+"""Before and after, as people read it: takes the facts of a run, gives rows of before, after and change."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+from trainonce.runs.report.outline import Report, change_from, is_dense, noun_of, num_samples_of, top1_of
+from trainonce.runs.report.uncertainty import accuracy_interval, counted, interval_words, signed_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,43 +19,34 @@ class Figure:
     after: str
     change: str
     share: float | None
-    """After in relation to before, for a bar; None where there is none."""
+    """After as a share of before, for a bar; None where there is none."""
     note: str
     is_worse: bool = False
+    is_noise: bool = False
+    """Whether the change is smaller than what chance explains."""
 
 
-def figures_of(report: Mapping[str, Any]) -> list[Figure]:
+def figures_of(report: Report) -> list[Figure]:
     """Accuracy, FLOPs, parameters, file size and latency, as far as they are known."""
     before, after = report.get("before") or {}, report.get("after") or {}
     found = [_accuracy(report, after)]
     for key, label, show, note in (
-        ("macs", "FLOPs", lambda value: in_units(value), "multiply-adds of one sample"),
-        ("parameters", "Parameters", lambda value: in_units(value), ""),
-        ("bytes", "Weights on disk", lambda value: in_bytes(value), ""),
+        ("macs", "FLOPs", in_units, "multiply-adds of one sample"),
+        ("parameters", "Parameters", in_units, ""),
+        ("bytes", "Weights on disk", in_bytes, ""),
     ):
         if before.get(key) and after.get(key):
             share = after[key] / before[key]
+            change = percent_change(share)
             found.append(
-                Figure(
-                    label, show(before[key]), show(after[key]), percent_change(share), share, note, share > 1
-                )
+                Figure(label, show(before[key]), show(after[key]), change, share, note, share > 1, share == 1)
             )
-    one, other = before.get("latency_ms"), after.get("latency_ms")
-    if one and other and one["median"] > 0:
-        share = other["median"] / one["median"]
-        note = f"batch 1, median; fastest and slowest tenth {other['low']:.2f} and {other['high']:.2f} ms"
-        found.append(
-            Figure(
-                "Latency",
-                f"{one['median']:.2f} ms",
-                f"{other['median']:.2f} ms",
-                percent_change(share),
-                share,
-                note,
-                share > 1,
-            )
-        )
-    return [figure for figure in found if figure is not None]
+    found.append(_latency(before.get("latency_ms"), after.get("latency_ms")))
+    known = [figure for figure in found if figure is not None]
+    if is_dense(report):
+        # Before and after are the same model.
+        return [replace(figure, before="", change="", share=None) for figure in known]
+    return known
 
 
 def in_units(count: float) -> str:
@@ -76,17 +67,48 @@ def percent_change(share: float) -> str:
     return f"{100 * (share - 1):+.1f} %"
 
 
-def _accuracy(report: Mapping[str, Any], after: Mapping[str, Any]) -> Figure | None:
+def _accuracy(report: Report, after: Mapping[str, Any]) -> Figure | None:
     if after.get("top1") is None:
         return None
-    baseline = (report.get("baseline") or {}).get("top1")
+    baseline, samples = report.get("baseline") or {}, num_samples_of(report)
+    top1, change = top1_of(after), change_from(report, baseline)
+    shown = f"{after['top1']:.2f} %"
     parts = [f"top-5 {after['top5']:.2f} %"] if after.get("top5") is not None else []
-    parts.append(
-        "before: the whole model trained the same way"
-        if baseline is not None
-        else "no whole model to compare with"
+    if change is None:
+        if top1 is not None and samples is not None:
+            interval = interval_words(accuracy_interval(top1, samples))
+            parts.append(f"{interval} on {counted(samples, noun_of(report))}")
+        if not is_dense(report):
+            parts.append("no dense run to compare with")
+        return Figure("Top-1", "", shown, "", None, "; ".join(parts))
+    if change.interval is not None:
+        parts.append(f"{interval_words(change.interval, signed=True)} points")
+    if count := signed_count(change, noun_of(report)):
+        parts.insert(0, count)
+    worse = change.points < 0 and not change.is_noise if change.interval else change.points < -1
+    return Figure(
+        label="Top-1",
+        before=f"dense {baseline['top1']:.2f} %",
+        after=shown,
+        change=f"{change.points:+.2f} points",
+        share=None,
+        note="; ".join(parts),
+        is_worse=worse,
+        is_noise=change.is_noise,
     )
-    before = "" if baseline is None else f"{baseline:.2f} %"
-    change = "" if baseline is None else f"{after['top1'] - baseline:+.2f} points"
-    is_worse = baseline is not None and after["top1"] < baseline - 1
-    return Figure("Top-1", before, f"{after['top1']:.2f} %", change, None, "; ".join(parts), is_worse)
+
+
+def _latency(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Figure | None:
+    if not before or not after or before["median"] <= 0:
+        return None
+    share = after["median"] / before["median"]
+    return Figure(
+        label="Latency",
+        before=f"{before['median']:.2f} ms",
+        after=f"{after['median']:.2f} ms",
+        change=percent_change(share),
+        share=share,
+        note=f"median of single samples; 80 % of calls took {after['low']:.2f} to {after['high']:.2f} ms",
+        is_worse=share > 1.02,
+        is_noise=0.98 <= share <= 1.02,
+    )

@@ -67,7 +67,7 @@ class View(Protocol):
         ...
 
 
-class Silence:
+class NullView:
     """Shows nothing: for other processes than the first, and for programs."""
 
     def show(self, moment: Moment) -> None:
@@ -96,7 +96,7 @@ def warnings_shown(view: View) -> Iterator[None]:
 
     Without a view, it goes where the program sends it.
     """
-    if isinstance(view, Silence):
+    if isinstance(view, NullView):
         yield
         return
     handler = _Shown(view)

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trainonce.messages.plain_text import in_one_line
+from trainonce.runs.report.figures import in_units
 from trainonce.runs.report.shares import Share, measure_shares
 from trainonce.structure.channels import ChannelGroup, Partition, Role
 
@@ -43,7 +44,7 @@ def as_table(partition: Partition, *, title: str | None = None, everything: bool
         else:
             hidden += 1
     left_out = [f"{hidden} kept axes without a writer are not shown; --all shows them"] if hidden else []
-    return Group(table, *(Text(line) for line in [*summarise(partition), *left_out]))
+    return Group(table, *(Text(line) for line in [*summarize(partition), *left_out]))
 
 
 def as_title(text: object) -> Text:
@@ -51,22 +52,22 @@ def as_title(text: object) -> Text:
     return Text(in_one_line(text, 200), style="table.title")
 
 
-def summarise(partition: Partition) -> list[str]:
+def summarize(partition: Partition) -> list[str]:
     """A few lines: totals, what can go, how many groups stay for which reason, and what inspection could not see."""
     prunable, macs = partition.prunable_macs, partition.macs
     lines = [
-        f"{_in_units(macs)} multiply-adds, {_in_units(partition.num_parameters)} parameters",
+        f"{in_units(macs)} multiply-adds, {in_units(partition.num_parameters)} parameters",
         f"{_percent(prunable, macs)} of the FLOPs can be cut ({len(partition.prunable_groups)} of "
         f"{len(partition.groups)} groups)",
     ]
     reasons = Counter(
-        generalise_reason(group.kept_because) for group in partition.groups if group.kept_because
+        generalize_reason(group.kept_because) for group in partition.groups if group.kept_because
     )
     lines += [f"kept {count}x: {reason}" for reason, count in reasons.most_common()]
     return lines + [f"note: {note}" for note in partition.notes]
 
 
-def generalise_reason(reason: str) -> str:
+def generalize_reason(reason: str) -> str:
     """The reason with the modules' names left out, so that the same reason in ten blocks counts ten times."""
     return _MODULE_NAME.sub("", reason)
 
@@ -113,10 +114,3 @@ def _row(partition: Partition, group: ChannelGroup, share: Share) -> tuple[Text,
 
 def _percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f}%" if whole else "-"
-
-
-def _in_units(count: int) -> str:
-    for size, unit in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if count >= size:
-            return f"{count / size:.2f} {unit}"
-    return str(count)

@@ -1,1 +1,1 @@
-"""Batches of the user's data, in an order that a resumed run finds again."""
+"""Batches of the user's data, in an order that a resumed run can reproduce."""

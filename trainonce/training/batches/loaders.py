@@ -1,9 +1,7 @@
-"""What a DataLoader says beside its data set.
+"""DataLoaders: which samples a loader visits, according to its sampler.
 
-Takes its sampler, gives the samples it would visit, or refuses.
-
-`fit` draws the order itself, from the seed and the epoch alone, so that a run can go on at the exact sample.
-What a sampler chooses (a subset, weights, a number of draws) is honored; one of another kind is refused.
+`fit` shuffles by itself, from the seed and the epoch alone, so that a run can resume at the exact sample.
+A sampler's subset, weights and number of draws are honored; custom samplers are refused.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ WAY_OUT = "Pass the Dataset itself, or torch.utils.data.Subset of it"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Visit:
-    """What of a data set is visited, and how."""
+    """The samples that a loader visits, and how."""
 
     dataset: Any
     drawing: Drawing | None
@@ -39,22 +37,21 @@ class Visit:
 
 
 def read_loader(loader: DataLoader[Any], what: str) -> Visit:
-    """What a loader visits; SettingError, in the words of `what` data, if that can't be done exactly."""
+    """The samples that a loader visits; SettingError if `fit` can't reproduce that. `what` names the data."""
     if loader.batch_size is None:
-        reason = (
-            "no batches (batch_size=None)" if loader.batch_sampler is None else "a batch_sampler of its own"
-        )
+        reason = "no batches (batch_size=None)" if loader.batch_sampler is None else "a custom batch_sampler"
         raise SettingError(
-            f"the {what} DataLoader has {reason}, which fit can't repeat. {WAY_OUT}, with "
+            f"the {what} DataLoader has {reason}, which fit can't reproduce. {WAY_OUT}, with "
             "Settings(batch_size=...)."
         )
     sampler: Any = loader.sampler
     if type(sampler) is SubsetRandomSampler:
         sampler = [int(number) for number in sampler.indices]
     if _is_list(sampler):
+        num_samples = len(loader.dataset)  # type: ignore[arg-type]
         return _whole(
-            loader, Subset(loader.dataset, _numbers(sampler, len(loader.dataset), what)), what, is_mixed=True
-        )  # type: ignore[arg-type]
+            loader, Subset(loader.dataset, _numbers(sampler, num_samples, what)), what, is_mixed=True
+        )
     if type(sampler) is SequentialSampler:
         return _whole(loader, loader.dataset, what, is_mixed=False)
     if type(sampler) is RandomSampler:
@@ -62,11 +59,11 @@ def read_loader(loader: DataLoader[Any], what: str) -> Visit:
     if type(sampler) is WeightedRandomSampler and what == "training":
         weights = sampler.weights.detach().double().cpu()
         return _drawn(loader, Drawing(weights, int(sampler.num_samples), bool(sampler.replacement)))
-    reason = f"a {type(sampler).__name__}, whose choice fit can't repeat"
+    reason = f"a {type(sampler).__name__}, whose choice fit can't reproduce"
     if isinstance(sampler, DistributedSampler):
-        reason = "a DistributedSampler, and fit shares every batch among the processes itself"
+        reason = "a DistributedSampler, and fit splits batches among the processes itself"
     elif type(sampler) is WeightedRandomSampler:
-        reason = "a WeightedRandomSampler: each sample counts once there"
+        reason = "a WeightedRandomSampler, and validation counts each sample once"
     raise SettingError(f"the {what} DataLoader has {reason}. {WAY_OUT}.")
 
 
@@ -76,26 +73,26 @@ def _randomly(loader: DataLoader[Any], sampler: RandomSampler, what: str) -> Vis
         return _whole(loader, loader.dataset, what, is_mixed=True)
     if what != "training":
         raise SettingError(
-            f"the {what} DataLoader draws {sampler.num_samples} of {num_samples} samples at random: scores "
-            f"would differ. {WAY_OUT}."
+            f"the {what} DataLoader draws {sampler.num_samples} of {num_samples} samples at random, so "
+            f"scores would not be comparable. {WAY_OUT}."
         )
     if not sampler.replacement and sampler.num_samples > num_samples:
         raise SettingError(
-            f"the {what} DataLoader visits {num_samples} samples {sampler.num_samples} times an epoch. Give "
-            "more epochs instead."
+            f"the {what} DataLoader draws {sampler.num_samples} of {num_samples} samples per epoch without "
+            "replacement. Train for more epochs instead."
         )
     weights = torch.ones(num_samples, dtype=torch.double)
     return _drawn(loader, Drawing(weights, int(sampler.num_samples), bool(sampler.replacement)))
 
 
 def _whole(loader: DataLoader[Any], dataset: Any, what: str, *, is_mixed: bool) -> Visit:
-    """Every sample once; in training a rest smaller than a batch is left out anyway."""
+    """Every sample once; training drops an incomplete last batch anyway."""
     assert loader.batch_size is not None
     if loader.drop_last and what != "training" and (rest := len(dataset) % loader.batch_size):
         if is_mixed:
             raise SettingError(
-                f"the {what} DataLoader drops {rest} samples, other ones each time (drop_last). Leave "
-                "drop_last out there."
+                f"the {what} DataLoader drops {rest} random samples each time (drop_last). Pass "
+                "drop_last=False."
             )
         dataset = Subset(dataset, range(len(dataset) - rest))
     return Visit(dataset, None, loader.batch_size)
@@ -106,20 +103,18 @@ def _drawn(loader: DataLoader[Any], drawing: Drawing) -> Visit:
     num_possible = int((drawing.weights > 0).sum())
     if not drawing.weights.isfinite().all() or bool((drawing.weights < 0).any()):
         raise SettingError(
-            "the training DataLoader's sampler has weights that are negative or not finite. Give numbers "
-            "from 0 on."
+            "the training DataLoader's sampler has weights that are negative or not finite. Use "
+            "weights of at least 0."
         )
     if len(drawing.weights) != len(loader.dataset) or num_possible < 2:  # type: ignore[arg-type]
         raise SettingError(
             f"the training DataLoader's sampler has {len(drawing.weights)} weights, {num_possible} of them "
-            "above 0, "
-            f"for {len(loader.dataset)} samples. Give one weight per sample."  # type: ignore[arg-type]
+            f"above 0, for {len(loader.dataset)} samples. Use one weight per sample."  # type: ignore[arg-type]
         )
     if not drawing.replacement and drawing.num_draws > num_possible:
         raise SettingError(
-            f"the training DataLoader's sampler draws {drawing.num_draws} samples of {num_possible} without "
-            "replacement. "
-            f"Give a smaller num_samples, or replacement=True."
+            f"the training DataLoader's sampler draws {drawing.num_draws} of {num_possible} samples without "
+            "replacement. Use a smaller num_samples, or replacement=True."
         )
     return Visit(loader.dataset, drawing, loader.batch_size)
 
@@ -132,7 +127,7 @@ def _numbers(numbers: Sequence[int], num_samples: int, what: str) -> list[int]:
     for number in numbers:
         if not 0 <= number < num_samples:
             raise SettingError(
-                f"the {what} DataLoader's sampler names sample {number}, and there are {num_samples}. Count "
-                "from 0."
+                f"the {what} DataLoader's sampler has index {number}, and there are {num_samples} samples, "
+                "counted from 0."
             )
     return list(numbers)

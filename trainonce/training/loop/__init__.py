@@ -1,1 +1,1 @@
-"""The training loop: one optimizer step after the other."""
+"""The training loop."""

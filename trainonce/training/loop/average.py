@@ -1,7 +1,4 @@
-"""An exponential average of the weights.
-
-Takes the model after each step, holds a second model of the same shape.
-"""
+"""Exponential moving average (EMA) of the weights, in a second model that is cut with the first."""
 
 from __future__ import annotations
 
@@ -18,12 +15,11 @@ from trainonce.training.loop.buffers import copy_buffers
 
 
 class Average:
-    """The average; made before a pruner is attached, cut with the model."""
+    """The EMA of a model; make it before a pruner is attached."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         with torch.no_grad():
-            # With gradients, the copy of a scripted module has parameters that are no leaves, whose flag is
-            # fixed.
+            # With gradients, a copied script module gets non-leaf parameters.
             self.model = copy.deepcopy(model).eval().requires_grad_(False)
         follows_by_itself(self.model)
         self._decay = decay
@@ -31,11 +27,9 @@ class Average:
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """Move towards the model.
+        """Move towards the model: average <- d * average + (1 - d) * model.
 
-        Average <- d * average + (1 - d) * model, with d = min(decay, (1 + n) / (10 + n)).
-
-        A short memory at first: the first weights are noise. Whole numbers and running statistics are copied.
+        d = min(decay, (1 + n) / (10 + n)) after n updates: the first weights are noise. Buffers are copied.
         """
         self._num_updates += 1
         decay = min(self._decay, (1 + self._num_updates) / (10 + self._num_updates))
@@ -44,22 +38,19 @@ class Average:
         copy_buffers(model, self.model)
 
     def release(self, model: nn.Module) -> None:
-        """Let those parameters be trained again that are trained in the model."""
+        """Set requires_grad as in the model."""
         for mine, theirs in zip(self.model.parameters(), model.parameters(), strict=True):
             mine.requires_grad_(theirs.requires_grad)
 
     def cut(self, plan: Plan) -> None:
-        """Take out what was taken out of the model.
-
-        What the average still held of it is lost: the model has it at zero.
-        """
+        """Cut the average as the model was cut."""
         apply_plan(self.model, plan)
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and numbers."""
+        """The averaged weights and the number of updates."""
         return {"num_updates": self._num_updates, "model": self.model.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state; the model must have the state's shapes."""
+        """Resume from a state_dict of the same shapes."""
         self._num_updates = int(state["num_updates"])
         self.model.load_state_dict(state["model"])

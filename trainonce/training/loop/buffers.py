@@ -1,7 +1,4 @@
-"""Buffers from one model to another of the same class.
-
-Takes both, leaves the second with what the first has, of whatever shape.
-"""
+"""Copying buffers between two models of the same class."""
 
 from __future__ import annotations
 
@@ -13,9 +10,9 @@ from torch import nn
 
 @torch.no_grad()
 def copy_buffers(source: nn.Module, target: nn.Module, *, without: Collection[str] = ()) -> None:
-    """Copy all but those named; what `source` has made for the size of its last input, `target` gets anew."""
+    """Copy all buffers but those in `without`; ones of another shape are replaced."""
     for (place, theirs), mine in zip(source.named_modules(), target.modules(), strict=True):
-        # Scripted modules have no dict there, but something that can be read as one.
+        # Script modules have no plain dict there.
         owned = dict(mine._buffers.items())
         for name, buffer in theirs._buffers.items():
             if f"{place}.{name}".lstrip(".") in without:

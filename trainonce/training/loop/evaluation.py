@@ -1,4 +1,4 @@
-"""How good a model is: takes a model and samples, gives loss, top-1 and top-5 over all of them."""
+"""Evaluation: loss, top-1 and top-5 of a model over a data set."""
 
 from __future__ import annotations
 
@@ -10,53 +10,54 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from trainonce.data.samples import Samples
 from trainonce.errors import SettingError
-from trainonce.training.batches.samples import Samples, count_samples
+from trainonce.execution.forward import call_model
+from trainonce.training.batches.sources import count_samples
 from trainonce.training.loop.precision import Precision
 from trainonce.training.loop.processes import Processes, moved
 
 Loss = Callable[[Any, Any], Tensor]
-"""From the model's output and the targets to the mean loss."""
+"""Maps the model's output and the targets to the mean loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Of one model on one set of samples."""
+    """Scores of a model on a data set."""
 
     loss: float
     top1: float | None
-    """Percent; None if the targets are no class numbers."""
+    """Percent; None if the targets are not class labels."""
 
     top5: float | None
-    """Percent; None also where there are fewer than six classes."""
+    """Percent; None also for fewer than six classes."""
 
     num_samples: int
 
 
 @dataclass(frozen=True, slots=True)
 class CrossEntropy:
-    """The usual loss of classifiers, also for targets that are shares of classes."""
+    """Cross-entropy of a classifier, for class labels or class probabilities."""
 
     smoothing: float = 0.0
 
     def __call__(self, output: Any, targets: Tensor) -> Tensor:
-        """The mean over the batch; the outputs of auxiliary heads don't count."""
+        """The mean over the batch; auxiliary outputs are ignored."""
         return F.cross_entropy(logits_of(output).float(), targets, label_smoothing=self.smoothing)
 
 
 def logits_of(output: Any) -> Tensor:
-    """The classifier's scores in what a model returns; SettingError if there are none."""
+    """The logits in a model's output; SettingError if there are none."""
     found = find_logits(output)
     if found is None:
         raise SettingError(
-            f"the model returns a {type(output).__name__}, in which no scores of classes are found. Pass "
-            "loss= that reads it."
+            f"the model returns a {type(output).__name__} without logits. Pass a loss= that can read it."
         )
     return found
 
 
 def find_logits(output: Any) -> Tensor | None:
-    """A tensor itself, a field or key `logits`, or the first of several."""
+    """The output itself, its `logits`, or the first of several tensors; None if there is no tensor."""
     if isinstance(output, Tensor):
         return output
     named = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
@@ -68,7 +69,7 @@ def find_logits(output: Any) -> Tensor | None:
 
 
 def class_axis(scores: Tensor | None, targets: Any) -> int | None:
-    """The axis along which classes lie, if `targets` are class numbers of samples, pixels or tokens."""
+    """The class dimension, if `targets` are labels of samples, pixels or tokens; None otherwise."""
     if scores is None or not isinstance(targets, Tensor) or targets.dim() != scores.dim() - 1:
         return None
     if (
@@ -100,10 +101,7 @@ def evaluate(
     processes: Processes,
     layout: torch.memory_format = torch.contiguous_format,
 ) -> Scores:
-    """Scores of the model in eval mode; its mode is put back.
-
-    Each process looks at its part, all get the same answer.
-    """
+    """Scores of the model in eval mode, over all processes; its mode is restored."""
     was_training = model.training
     model.eval()
     numbers = torch.arange(len(samples)).tensor_split(processes.world_size)[processes.rank]
@@ -115,7 +113,7 @@ def evaluate(
         ):
             inputs, targets = moved(inputs, device, layout), moved(targets, device)
             with precision.autocast():
-                output = call(model, inputs)
+                output = call_model(model, inputs)
                 value = loss(output, targets)
             count = count_samples(inputs, targets) or 1
             scores = find_logits(output)
@@ -136,10 +134,3 @@ def evaluate(
         top5=100 * fives / count if counts_classes and counts_five and count else None,
         num_samples=int(count),
     )
-
-
-def call(model: nn.Module, inputs: Any) -> Any:
-    """The model on a batch: a tensor, a tuple of positional inputs, or a dict of keyword inputs."""
-    if isinstance(inputs, Mapping):
-        return model(**inputs)
-    return model(*inputs) if isinstance(inputs, tuple | list) else model(inputs)

@@ -1,7 +1,4 @@
-"""The learning rate of a step.
-
-Takes settings and a step, gives a number, and sets it in every parameter group.
-"""
+"""The learning rate schedule."""
 
 from __future__ import annotations
 
@@ -16,13 +13,12 @@ from trainonce.training.settings import Settings
 
 
 def learning_rate(settings: Settings, step: int, steps_per_epoch: int) -> float:
-    """The learning rate of a step, counted from 0.
+    """The learning rate at a step, counted from 0.
 
-    While warming up  lr * (step + 1) / (warm-up steps + 1),  then, with t from 0 to 1 over the rest of the
-    run,
+    During warmup  lr * (step + 1) / (warmup steps + 1),  then, with t from 0 to 1 over the rest of the run,
 
         cosine    min_lr + (lr - min_lr) * (1 + cos(pi * t)) / 2
-        step      lr * decay_rate ^ (how many of decay_epochs are over)
+        step      lr * decay_rate ^ (number of decay_epochs passed)
     """
     warmup_steps = round(settings.warmup_epochs * steps_per_epoch)
     if step < warmup_steps:
@@ -37,45 +33,42 @@ def learning_rate(settings: Settings, step: int, steps_per_epoch: int) -> float:
 
 
 class Rates:
-    """The rates that an optimizer was made with; each group keeps its own, scaled by the schedule."""
+    """The learning rates of an optimizer's parameter groups; the schedule scales all of them."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
         self.own = [float(group["lr"]) for group in optimizer.param_groups]
         if not max(self.own) > 0:
-            raise SettingError(
-                f"the optimizer's learning rates are {shown(self.own)}: nothing would be learned. Give a "
-                "rate above 0."
-            )
+            raise SettingError(f"the optimizer's learning rate is {shown(self.own)}. Use one above 0.")
 
     @property
     def highest(self) -> float:
-        """What the schedule starts from."""
+        """The largest of the original rates, which the schedule is for."""
         return max(self.own)
 
     @property
     def now(self) -> float:
-        """The highest of the rates that are set."""
+        """The largest of the current rates."""
         return max(float(group["lr"]) for group in self._optimizer.param_groups)
 
     def set(self, rate: float) -> None:
-        """Bring every group to where the schedule has `rate` for the highest; ratios between groups stay."""
+        """Set the largest rate to `rate` and scale the others alike."""
         for group, own in zip(self._optimizer.param_groups, self.own, strict=True):
             _set_rate(group, rate if own == self.highest else rate * (own / self.highest))
 
     def put_back(self) -> None:
-        """Give every group its own rate again: an optimizer may train once more."""
+        """Restore the original rates, so that the optimizer can be used again."""
         for group, own in zip(self._optimizer.param_groups, self.own, strict=True):
             _set_rate(group, own)
 
 
 def shown(rates: Sequence[float]) -> str:
-    """Rates in words, each once."""
+    """The distinct rates, such as `0.1, 0.01`."""
     return ", ".join(f"{rate:g}" for rate in dict.fromkeys(rates))
 
 
 def _set_rate(group: dict, rate: float) -> None:
-    # Captured graphs read the rate from a tensor.
+    # CUDA graphs read the rate from a tensor.
     if isinstance(group["lr"], Tensor):
         group["lr"].fill_(rate)
     else:

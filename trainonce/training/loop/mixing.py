@@ -1,4 +1,4 @@
-"""Mixup and cutmix: takes a batch with class numbers, gives mixed images and the share of each class."""
+"""Mixup and cutmix: a batch with labels in, mixed images and class probabilities out."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Mixing:
-    """Each batch is mixed with itself in reverse order, by one of the two where both are on."""
+    """Mixes each batch with itself in reverse order; picks one of the two at random if both are on."""
 
     mixup: float
     cutmix: float
     num_classes: int
 
     def __call__(self, images_NCHW: Tensor, labels_N: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-        """Mixed images, and for each the share of its classes.
+        """Mixed images and class probabilities.
 
-        Lambda * one + (1 - lambda) * other, lambda ~ Beta(alpha, alpha).
+        mixed = lambda * one + (1 - lambda) * other,  lambda ~ Beta(alpha, alpha)
         """
         rng = random.Random(seed)
         shares_NK = F.one_hot(labels_N, self.num_classes).to(images_NCHW.dtype)
@@ -38,7 +38,7 @@ class Mixing:
 
 
 def _paste(images_NCHW: Tensor, share: float, rng: random.Random) -> tuple[Tensor, float]:
-    """A rectangle of the reversed batch put into the batch, and the share of each image that is still its own."""
+    """The batch with a rectangle of the reversed batch, and the fraction of pixels that are unchanged."""
     height, width = images_NCHW.shape[2:]
     side = (1 - share) ** 0.5
     rows, columns = round(side * height), round(side * width)

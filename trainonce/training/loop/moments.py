@@ -1,4 +1,4 @@
-"""A run at one moment: takes its trainer, gives what the view shows and what an epoch's record holds."""
+"""A trainer's state as the view shows it and as the records hold it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainonce.training.loop.trainer import Trainer
 
 
 def moment_of(trainer: Trainer, *, loss: float, top1: float | None, steps_per_second: float) -> Moment:
-    """Where the run is, for the view."""
+    """The current state of the run, for the view."""
     pruner = trainer.pruner
     alive = list(pruner.alive.values()) if pruner is not None else []
     return Moment(
@@ -23,8 +23,8 @@ def moment_of(trainer: Trainer, *, loss: float, top1: float | None, steps_per_se
         loss=loss,
         lr=trainer.rates.now,
         top1=top1,
-        keep_flops=None if pruner is None else pruner.keep_flops_now,
-        keep_flops_target=None if pruner is None else pruner.keep_flops_target,
+        keep_flops=None if pruner is None else pruner.keep_now,
+        keep_flops_target=None if pruner is None else pruner.keep_target,
         num_alive=sum(count for count, _ in alive),
         num_units=sum(total for _, total in alive),
         steps_per_second=steps_per_second,
@@ -32,7 +32,7 @@ def moment_of(trainer: Trainer, *, loss: float, top1: float | None, steps_per_se
 
 
 def record_of(trainer: Trainer, scores: Scores) -> dict[str, Any]:
-    """What is written down about the epoch that has just ended."""
+    """The record of the epoch that has just ended."""
     pruner = trainer.pruner
     found: dict[str, Any] = {
         "validation_loss": scores.loss,
@@ -53,3 +53,22 @@ def record_of(trainer: Trainer, scores: Scores) -> dict[str, Any]:
         found["controller_loss"] = pruner.controller_loss
         found["alive"] = {name: list(counts) for name, counts in pruner.alive.items()}
     return found
+
+
+def schedule_of(trainer: Trainer, *, first_cut_at: int | None, cut_at: int | None) -> dict[str, Any]:
+    """When the phases begin, in steps, and where the model was cut: to a part of the way, and to its final size."""
+    phases: dict[str, int | None] = {}
+    if trainer.pruner is not None:
+        timetable = trainer.pruner.schedule.in_steps(trainer.total_steps)
+        phases = {
+            "search": timetable.search_from,
+            "shrink": timetable.shrink_from,
+            "settle": timetable.settle_from,
+            "small": cut_at,
+        }
+    return {
+        "steps_per_epoch": trainer.order.steps_per_epoch,
+        "total_steps": trainer.total_steps,
+        "phases": phases,
+        "cuts": [step for step in (first_cut_at, cut_at) if step is not None],
+    }

@@ -1,4 +1,4 @@
-"""Being asked to stop: takes SIGTERM and SIGINT, gives a flag that the loop reads after each step."""
+"""SIGTERM and SIGINT as a flag that the training loop reads after each step."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopFlag:
-    """Inside, the first signal is remembered and the second ends the process at once, as if nothing had been installed."""
+    """A context in which the first signal sets the flag, and the second ends the process as usual."""
 
     def __init__(self) -> None:
         self.is_set = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopFlag:
-        # Other threads can't install handlers; there the signals keep their meaning.
+        # Only the main thread can install handlers.
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
         return self

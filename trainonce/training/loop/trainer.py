@@ -1,7 +1,4 @@
-"""One step after the other.
-
-Takes batches, holds model, optimizer, pruner and average, and knows how to go on from a saved state.
-"""
+"""Optimizer steps: model, optimizer, pruner and EMA, with a state that can be saved and restored."""
 
 from __future__ import annotations
 
@@ -14,46 +11,41 @@ import torch
 from torch import Tensor, nn
 
 from trainonce.data.sample_rng import mix, seed_everything
+from trainonce.data.samples import Draw, Samples
 from trainonce.errors import DivergedError, SettingError
 from trainonce.pruning.attachment import attach
 from trainonce.pruning.policies.policy import Policy
 from trainonce.pruning.pruner import Pruner
 from trainonce.training.batches.order import Drawing, Order, draw_controller_samples, share_of
-from trainonce.training.batches.samples import Draw, Samples, count_samples
+from trainonce.training.batches.sources import count_samples
 from trainonce.training.loop.average import Average
-from trainonce.training.loop.evaluation import Loss, call
+from trainonce.training.loop.evaluation import Loss
 from trainonce.training.loop.learning_rate import Rates, learning_rate
 from trainonce.training.loop.mixing import Mixing
-from trainonce.training.loop.processes import moved
+from trainonce.training.loop.objective import Objective
 from trainonce.training.loop.surroundings import Surroundings
 from trainonce.training.policy_names import find_policy
 from trainonce.training.settings import Settings
 
 _STEP, _MIX = 11, 12
-"""What a number is drawn for, so that no two streams are the same."""
+"""Purposes that random numbers are drawn for, so that no two streams are the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepNews:
-    """What one step brought."""
+    """The outcome of one step."""
 
     loss: float
-    """The mean over the part of the batch that this process saw.
-
-    Not finite if the step was skipped for it.
-    """
+    """Mean over this process's part of the batch; may be NaN or infinite if the step was skipped."""
 
     was_skipped: bool
     was_cut: bool
     must_stop: bool
-    """Whether any process was asked to stop."""
+    """Whether any process got a signal to stop."""
 
 
 class Trainer:
-    """A model in training.
-
-    Everything random depends on the seed and the step alone, so nothing but the step is needed to go on.
-    """
+    """A model in training; all randomness depends on the seed and the step alone, so a run can be resumed."""
 
     def __init__(
         self,
@@ -73,7 +65,6 @@ class Trainer:
         self.optimizer = optimizer
         self.rates = Rates(optimizer)
         self.settings = settings
-        self.loss = loss
         self.policy = find_policy(settings.policy) if policy is None else policy
         epoch_size = len(train) if drawing is None else drawing.num_draws
         self.order = Order(
@@ -88,9 +79,9 @@ class Trainer:
         )
         self._train = train
         self._where = surroundings
-        self._mixing = mixing
+        self._objective = Objective(loss, mixing, surroundings)
         self._scaler = surroundings.precision.scaler()
-        # Searching looks at other batches than training does, so it has an order of its own.
+        # The search sees other batches than training does, so it has its own order.
         self._controller_order = Order(
             self.controller_samples,
             min(settings.samples_per_step, len(self.controller_samples)),
@@ -100,7 +91,7 @@ class Trainer:
         smallest = surroundings.processes.world_size * settings.accumulate
         if self.order.batch_size < smallest:
             raise SettingError(
-                f"batch_size must be at least {smallest}, one sample per process and piece, got "
+                f"batch_size must be at least {smallest}, one sample per process and accumulation step, got "
                 f"{self.order.batch_size}."
             )
         self.pruner: Pruner | None = self._attach(example) if settings.is_pruning else None
@@ -113,11 +104,11 @@ class Trainer:
 
     @property
     def result_model(self) -> nn.Module:
-        """What is evaluated and saved: the average where there is one."""
+        """The model that is evaluated and saved: the EMA, if there is one."""
         return self.average.model if self.average is not None else self.model
 
     def epoch_batches(self) -> Iterator[list[tuple[Any, Any]]]:
-        """For each step from here to the end of the epoch, this process's part of the batch in pieces."""
+        """For each step left in the epoch, this process's pieces of the batch, one per accumulation step."""
         first, per_epoch = self.step, self.order.steps_per_epoch
         pieces = self._train.batches(self._draws(range(first, (first // per_epoch + 1) * per_epoch)))
         while True:
@@ -127,10 +118,7 @@ class Trainer:
             yield batch
 
     def run_step(self, batch: Sequence[tuple[Any, Any]], *, stop: bool = False) -> StepNews:
-        """Train on one batch; a step whose loss or gradients are not finite changes nothing.
-
-        All processes learn of a `stop`.
-        """
+        """Train on one batch, unless its loss or gradients are not finite; `stop` reaches all processes."""
         self._seed()
         self.rates.set(learning_rate(self.settings, self.step, self.order.steps_per_epoch))
         buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
@@ -156,7 +144,7 @@ class Trainer:
         return StepNews(loss=loss, was_skipped=is_bad, was_cut=was_cut, must_stop=must_stop)
 
     def finish(self) -> nn.Module:
-        """What the run has come to, cut if it wasn't yet."""
+        """The small model, cut now if it was not cut during training."""
         if self.pruner is not None:
             num_cuts = len(self.pruner.cuts)
             self.pruner.finish()
@@ -166,7 +154,7 @@ class Trainer:
         return self.result_model
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that going on needs, as tensors and plain values."""
+        """Everything needed to resume, as tensors and plain values."""
         return {
             "step": self.step,
             "num_skipped": self.num_skipped,
@@ -181,7 +169,7 @@ class Trainer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state, on a trainer that was made with the same settings and has not made a step."""
+        """Resume from a state_dict, on a new trainer with the same settings."""
         if self.pruner is not None:
             self.pruner.load_state_dict(state["pruner"])
             self._cut_average(since=0)
@@ -205,7 +193,7 @@ class Trainer:
             total_steps=self.total_steps,
             keep_flops=settings.keep_flops,
             keep_params=settings.keep_params,
-            keep=settings.keep,
+            protect=settings.protect,
             round_to=settings.round_to,
             policy=self.policy,
             schedule=settings.schedule,
@@ -213,10 +201,7 @@ class Trainer:
         )
 
     def _wrap(self) -> None:
-        """The callable that trains.
-
-        The model under DistributedDataParallel and torch.compile, made anew when its shapes change.
-        """
+        """Wrap the model in DistributedDataParallel and torch.compile, again after every change of shape."""
         wrapped: nn.Module = self.model
         if self._where.processes.world_size > 1:
             on_gpu = self._where.device.type == "cuda"
@@ -234,40 +219,28 @@ class Trainer:
                 yield piece, self.order.look(step)
 
     def _seed(self) -> None:
-        """Seed what the model draws in this step, such as dropout."""
+        """Seed what the model draws in this step, such as dropout masks."""
         seed_everything(mix(self.settings.seed, _STEP, self.step, self._where.processes.rank))
 
     def _backward(self, batch: Sequence[tuple[Any, Any]]) -> float:
         world_size, total = self._where.processes.world_size, 0.0
-        # Where samples can't be counted, all pieces are alike.
+        # Where samples can't be counted, all pieces weigh the same.
         alike = self.order.batch_size / (world_size * len(batch))
         counts = [count_samples(inputs, targets) or alike for inputs, targets in batch]
         for index, (inputs, targets) in enumerate(batch):
             is_last = index == len(batch) - 1
-            # Only the last piece exchanges gradients.
+            # Gradients are synchronized on the last accumulation step only.
             waits = nullcontext() if world_size == 1 or is_last else self._parallel.no_sync()  # type: ignore[operator]
             with waits:
-                value = self._loss_on(
+                value = self._objective(
                     self._callable, inputs, targets, seed=mix(self.settings.seed, _MIX, self.step, index)
                 )
-                # DistributedDataParallel takes the mean over processes; with parts of different sizes the
-                # weight makes it the batch's.
+                # DistributedDataParallel averages over processes; the weight makes that the mean over the
+                # batch, also if the parts differ in size.
                 weight = counts[index] * world_size / self.order.batch_size
                 self._scaler.scale(value * weight).backward()
             total += float(value.detach()) * counts[index]
         return total / max(1, sum(counts))
-
-    def _loss_on(self, model: Any, inputs: Any, targets: Any, *, seed: int) -> Tensor:
-        inputs = moved(inputs, self._where.device, self._where.layout)
-        targets = moved(targets, self._where.device)
-        if self._mixing is not None:
-            inputs, targets = self._mixing(inputs, targets, seed)  # type: ignore[arg-type]
-        with self._where.precision.autocast():
-            value = self.loss(call(model, inputs), targets)
-        if not isinstance(value, Tensor) or value.numel() != 1:
-            found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            raise SettingError(f"loss must give one number, the mean over the batch, got {found}.")
-        return value
 
     def _gradients_are_finite(self) -> bool:
         self._scaler.unscale_(self.optimizer)
@@ -278,7 +251,7 @@ class Trainer:
         return bool(norm.isfinite())
 
     def _skip(self, buffers: list[tuple[Tensor, Tensor]]) -> None:
-        # The forward pass has already moved running means, perhaps to NaN.
+        # The forward pass has already updated running statistics, perhaps to NaN.
         with torch.no_grad():
             for buffer, before in buffers:
                 buffer.copy_(before)
@@ -286,24 +259,26 @@ class Trainer:
         self.num_bad_in_row += 1
         if self.num_bad_in_row >= self.settings.max_bad_steps:
             raise DivergedError(
-                f"loss or gradients were not finite in {self.num_bad_in_row} steps in a row, the last being "
-                f"step {self.step}. "
-                f"Lower lr, set clip_grad, or look at the data; the weights are those of the last good step."
+                f"loss or gradients were not finite for {self.num_bad_in_row} steps in a row, up to step "
+                f"{self.step}. Lower lr, set clip_grad, or check the data. The weights are those of the last "
+                "good step."
             )
 
     def _controller_loss(self) -> Tensor:
-        """The loss on a batch of the controller's own samples."""
+        """The loss on a batch of the samples that are set aside for the controller."""
         processes = self._where.processes
         batch = self._controller_order.batch(self.step)
         is_shared = len(batch) >= 2 * processes.world_size
         mine = share_of(batch, processes.rank, processes.world_size) if is_shared else batch
         inputs, targets = next(iter(self._train.batches([(mine, self._controller_order.look(self.step))])))
-        value = self._loss_on(self.model, inputs, targets, seed=mix(self.settings.seed, _MIX, self.step, -1))
-        # The pruner takes the mean over processes: as for gradients, the weight makes it the batch's.
+        value = self._objective(
+            self.model, inputs, targets, seed=mix(self.settings.seed, _MIX, self.step, -1)
+        )
+        # The pruner averages over processes: as for gradients, the weight makes it the mean of the batch.
         return value * (len(mine) * processes.world_size / len(batch)) if is_shared else value
 
     def _follow_cut(self) -> None:
-        """Bring what surrounds the model to its new shapes."""
+        """Bring EMA and wrappers to the model's new shapes."""
         assert self.pruner is not None
         self._cut_average(since=len(self.pruner.cuts) - 1)
         if self.settings.compile:

@@ -1,1 +1,1 @@
-"""What a run has come to: measured, compared, reported."""
+"""The result of a run: measured, compared, reported."""

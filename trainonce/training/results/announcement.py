@@ -1,7 +1,4 @@
-"""What a run says before its first step.
-
-Takes data, model and trainer, gives lines that show a wrong setup.
-"""
+"""The first lines of a run: data, model, budget and schedule, so that a wrong setup shows at once."""
 
 from __future__ import annotations
 
@@ -13,16 +10,16 @@ import torch
 
 from trainonce.pruning.pruner import FEW_UPDATES
 from trainonce.runs.report.figures import in_units
-from trainonce.training.batches.samples import Source
+from trainonce.training.batches.sources import Source
 from trainonce.training.loop.learning_rate import shown
 from trainonce.training.loop.trainer import Trainer
 
 LARGEST_ADVICE = 1_000_000
-"""Epochs; nobody trains longer."""
+"""In epochs; nobody trains longer."""
 
 
 def describe_data(data: Any, train: Source, validation: Source) -> list[str]:
-    """What the data says about itself in `summary`, or the number of samples, classes and pixels."""
+    """The data's own `summary`, or its numbers of samples, classes and pixels."""
     said = getattr(data, "summary", None)
     if isinstance(said, str):
         return [said]
@@ -41,7 +38,7 @@ def describe_data(data: Any, train: Source, validation: Source) -> list[str]:
 def first_lines(
     trainer: Trainer, *, name: str, data: Sequence[str], before: Mapping[str, Any], device: torch.device
 ) -> list[str]:
-    """Data, model, budget and run, each with its numbers."""
+    """Lines about data, model, budget and run."""
     settings, order = trainer.settings, trainer.order
     flops = (
         "unknown FLOPs"
@@ -60,7 +57,7 @@ def first_lines(
 
 
 def few_updates_line(trainer: Trainer) -> str | None:
-    """For a run that is too short for its controller: how many epochs would do; None for any other."""
+    """How many epochs the controller would need, if the run is too short for it; None otherwise."""
     if trainer.pruner is None or not trainer.policy.uses_loss:
         return None
     schedule, per_epoch, epochs = (
@@ -76,15 +73,15 @@ def few_updates_line(trainer: Trainer) -> str | None:
         longer, FEW_UPDATES, key=lambda count: schedule.in_steps(count * per_epoch).num_updates
     )
     return (
-        f"few updates ({num_updates}): the choice stays close to its starting point; {enough} epochs would "
-        f"give enough ({FEW_UPDATES})"
+        f"few controller updates ({num_updates}): the choice of channels stays close to its starting point; "
+        f"{enough} epochs would give enough ({FEW_UPDATES})"
     )
 
 
 def _budget(trainer: Trainer, before: Mapping[str, Any]) -> str:
     settings = trainer.settings
     if trainer.pruner is None:
-        return "all of the model, nothing is cut"
+        return "none, the dense model is trained"
     share, what, whole = (
         (settings.keep_flops, "FLOPs", before["macs"])
         if settings.keep_flops is not None

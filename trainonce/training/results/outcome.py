@@ -1,7 +1,4 @@
-"""What a run has come to.
-
-Takes the trained models and the history, gives the facts that the report shows and the model card says.
-"""
+"""`Result`, and the figures of a run that its report shows."""
 
 from __future__ import annotations
 
@@ -14,13 +11,17 @@ from typing import Any
 import torch
 from torch import nn
 
+from trainonce.data.samples import Samples
+from trainonce.engines.counting import count_bytes, count_macs, count_parameters
+from trainonce.engines.timing import measure_latency
 from trainonce.pruning.pruner import Pruner
 from trainonce.storage.artifact import save
 from trainonce.structure.succession import joined
-from trainonce.training.batches.samples import Samples, first_batch
+from trainonce.training.batches.sources import first_batch
 from trainonce.training.loop.processes import moved
-from trainonce.training.results.measures import count_bytes, count_macs, count_parameters, measure_latency
+from trainonce.training.results.layer_costs import describe_costs
 from trainonce.training.results.widening import compare, plans_since, widen
+from trainonce.training.settings import Settings, as_plain
 
 LATENCY_SECONDS = 2.0
 
@@ -47,7 +48,7 @@ class Result:
 
 
 def describe_model(model: nn.Module, example: Any) -> dict[str, Any]:
-    """What one model costs."""
+    """Multiply-adds, parameters and bytes of a model."""
     return {
         "macs": count_macs(model, example),
         "parameters": count_parameters(model),
@@ -56,7 +57,7 @@ def describe_model(model: nn.Module, example: Any) -> dict[str, Any]:
 
 
 def measure_both(small: nn.Module, dense: nn.Module, example: Any) -> dict[str, Any]:
-    """Milliseconds of both models, measured in turns."""
+    """Latency of both models, measured in turns."""
     return {
         name: asdict(found)
         for name, found in measure_latency(
@@ -65,12 +66,29 @@ def measure_both(small: nn.Module, dense: nn.Module, example: Any) -> dict[str, 
     }
 
 
+def measure_layers(small: nn.Module, dense: nn.Module, example: Any) -> list[dict[str, Any]]:
+    """FLOPs and milliseconds per layer of both models, in half the time that latency takes."""
+    return describe_costs(small, dense, example, seconds=LATENCY_SECONDS / 2)
+
+
+def changed_settings(settings: Settings, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults of those settings in `config` that have another value."""
+    defaults = as_plain(type(settings)())
+    return {name: default for name, default in defaults.items() if name in config and config[name] != default}
+
+
+def describe_classes(data: Any) -> dict[str, int]:
+    """How many classes and pixels a data set of the catalogue has; nothing about data that was passed in."""
+    found = {name: getattr(data, name, None) for name in ("num_classes", "image_size")}
+    return {name: value for name, value in found.items() if isinstance(value, int)}
+
+
 def compare_both(
     small: nn.Module, dense: nn.Module, validation: Samples, *, batch_size: int
 ) -> dict[str, Any] | None:
-    """Whether both models say the same on every validation sample; None if nothing was cut.
+    """How far both models agree on the validation data; None if nothing was cut.
 
-    `dense` is the model as it was handed over; it is filled with the small model's weights.
+    `dense` is a copy of the model before training; it is filled with the small model's weights.
     """
     if not plans_since(dense, small):
         return None
@@ -78,7 +96,7 @@ def compare_both(
 
 
 def describe_layers(pruner: Pruner | None) -> list[dict[str, Any]]:
-    """For each group of channels what stays of it, or why all of it does, in the model's order."""
+    """For each group, in the model's order: the channels that are left, or why all of them are."""
     if pruner is None:
         return []
     kept = reduce(joined, pruner.cuts).kept if pruner.cuts else {}
@@ -98,11 +116,11 @@ def describe_layers(pruner: Pruner | None) -> list[dict[str, Any]]:
 
 
 def one_sample(samples: Samples, device: torch.device) -> Any:
-    """The first sample, as a batch of one."""
+    """The first sample as a batch of one, on the device."""
     inputs, _ = first_batch(samples, 1, "validation")
     return moved(inputs, device)
 
 
 def keep_copy(model: nn.Module) -> nn.Module:
-    """The model as it is now, to compare with later."""
+    """A frozen copy of the model."""
     return copy.deepcopy(model).requires_grad_(False)

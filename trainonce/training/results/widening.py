@@ -1,9 +1,6 @@
-"""The small model in the shape of the large one.
+"""The small model in the dense model's shape: weights back where they came from, cut channels at zero.
 
-Takes a cut model and a dense one, gives what the cut was made from.
-
-The small weights go where they came from, what was cut is silent. Both must compute the same on every sample,
-which is the promise of a run, looked at on real data.
+Both must agree on every sample. That is the promise of a run, checked on real data.
 """
 
 from __future__ import annotations
@@ -16,42 +13,43 @@ from itertools import zip_longest
 import torch
 from torch import Tensor, nn
 
+from trainonce.data.samples import Samples
 from trainonce.execution.comparison import Difference
 from trainonce.execution.comparison import compare as compare_tensors
-from trainonce.execution.forward import output_tensors
+from trainonce.execution.forward import call_model, output_tensors
 from trainonce.structure.plan import Plan
 from trainonce.structure.succession import joined
 from trainonce.surgery.slicing import plans_of, silence
-from trainonce.training.batches.samples import Samples, count_samples
+from trainonce.training.batches.sources import count_samples
 from trainonce.training.loop.buffers import copy_buffers
-from trainonce.training.loop.evaluation import call, class_axis, find_logits, logits_of
+from trainonce.training.loop.evaluation import class_axis, find_logits, logits_of
 from trainonce.training.loop.processes import moved
 
 UNITS = {1: "samples", 3: "pixels"}
-"""What one class number is for, by the number of axes of the targets."""
+"""What a label belongs to, by the number of dimensions of the targets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far the small model and the large one with silent channels say the same."""
+    """How far the small model and its dense counterpart agree."""
 
     num_samples: int
     num_same: int | None
-    """How often the highest score is of the same class; None if the outputs are no scores of classes."""
+    """How often both predict the same class; None if the model is not a classifier."""
 
     num_compared: int | None
-    """How often that was looked at: once per sample, or once per pixel."""
+    """Number of predictions compared: one per sample, pixel or position."""
 
     unit: str
-    """What is counted there: samples, pixels or positions."""
+    """What is counted: samples, pixels or positions."""
 
     largest_difference: float
-    """Between any two numbers of the outputs, relative to the largest of the same output."""
+    """Largest absolute difference of the outputs, relative to the largest output."""
 
 
 @torch.no_grad()
 def widen(small: nn.Module, dense: nn.Module) -> nn.Module:
-    """`dense`, which may be a cut model itself, changed in place to compute what `small` does."""
+    """`dense`, changed in place to compute what `small` does; it may be a cut model itself."""
     plan = reduce(joined, plans_since(dense, small))
     silence(dense, plan)
     cuts: dict[str, dict[int, Tensor]] = {}
@@ -71,13 +69,13 @@ def widen(small: nn.Module, dense: nn.Module) -> nn.Module:
 
 
 def plans_since(dense: nn.Module, small: nn.Module) -> tuple[Plan, ...]:
-    """The plans that led from one model to the other, without those that `dense` had behind it."""
+    """The cuts that lead from `dense` to `small`."""
     return plans_of(small)[len(plans_of(dense)) :]
 
 
 @torch.no_grad()
 def compare(small: nn.Module, wide: nn.Module, samples: Samples, *, batch_size: int) -> Agreement:
-    """Both models on every sample, in eval mode; every tensor of their outputs is compared."""
+    """How far both models agree in eval mode, over all samples and all tensors in their outputs."""
     modes = small.training, wide.training
     small.eval()
     wide.eval()
@@ -88,7 +86,7 @@ def compare(small: nn.Module, wide: nn.Module, samples: Samples, *, batch_size: 
         (piece, 0) for piece in torch.arange(len(samples)).split(batch_size)
     ):
         inputs, targets = moved(inputs, device), moved(targets, device)
-        one, other = call(small, inputs), call(wide, inputs)
+        one, other = call_model(small, inputs), call_model(wide, inputs)
         num_samples += count_samples(inputs, targets) or 1
         for place, pair in enumerate(
             zip_longest(output_tensors(other), output_tensors(one), fillvalue=torch.empty(0))
@@ -97,7 +95,7 @@ def compare(small: nn.Module, wide: nn.Module, samples: Samples, *, batch_size: 
         scores, axis = find_logits(one), class_axis(find_logits(one), targets)
         if scores is not None and axis is not None:
             others = logits_of(other)
-            # The highest of scores that are NaN is no class.
+            # The argmax of NaN is not a prediction.
             is_class = ~(scores.isnan().any(dim=axis) | others.isnan().any(dim=axis))
             same = is_class & (scores.argmax(dim=axis) == others.argmax(dim=axis))
             num_same, num_compared = num_same + int(same.sum()), num_compared + same.numel()
@@ -105,7 +103,7 @@ def compare(small: nn.Module, wide: nn.Module, samples: Samples, *, batch_size: 
     small.train(modes[0])
     wide.train(modes[1])
     if not differences:
-        raise ValueError("there is no tensor in what the model returns")
+        raise ValueError("the model returns no tensor")
     return Agreement(
         num_samples=num_samples,
         num_same=num_same if num_compared else None,

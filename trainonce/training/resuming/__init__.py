@@ -1,1 +1,1 @@
-"""From a checkpoint to a run that goes on."""
+"""Resuming a run from a checkpoint."""

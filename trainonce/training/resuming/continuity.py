@@ -1,4 +1,4 @@
-"""Whether a run can go on later: takes its trainer and its folder, refuses or says what differs."""
+"""Whether a run can be saved and resumed, and what has changed since it was started."""
 
 from __future__ import annotations
 
@@ -12,39 +12,40 @@ from trainonce.runs import folder as run_folder
 from trainonce.storage.artifact.manifest import Manifest
 from trainonce.storage.checkpoint.packing import PackingError, pack
 from trainonce.training.loop.trainer import Trainer
-from trainonce.training.settings import Settings, as_plain
+from trainonce.training.settings import RENAMED, Settings, as_plain
 
 WATCHED = ("trainonce", "torch", "cpu", "device", "threads", "processes")
-"""What of the environment rounding may depend on."""
+"""Parts of the environment that can change how results are rounded."""
 
 
 def check_saveable(trainer: Trainer) -> None:
-    """Raise a ValueError if the model or the run's state can't be written: at once, not after hours."""
+    """Raise SettingError if the run's state can't be saved: now, not after hours of training."""
     Manifest.of(trainer.result_model)
     try:
         pack(trainer.state_dict())
     except PackingError as error:
-        raise SettingError(f"this run could not be saved: {error} Without out, nothing has to be.") from None
+        raise SettingError(f"this run can't be saved: {error} Without out, nothing is saved.") from None
 
 
 def check_config(folder: Path, config: Mapping[str, Any], *, may_differ: frozenset[str]) -> None:
-    """Raise SettingError if the run in the folder was started with other settings."""
+    """Raise SettingError if the run in the folder was started with different settings."""
     before, defaults = run_folder.read_config(folder), as_plain(Settings())
-    # A run of an earlier trainonce lacks what has come since; the default is what it did.
-    since = {
+    # A run of an earlier trainonce lacks newer settings; their defaults are what it did.
+    newer = {
         name
         for name, value in config.items()
         if name not in before and name in defaults and defaults[name] == value
     }
-    run_folder.check_same(folder, config, may_differ=may_differ | since)
+    unused = {name for name in RENAMED if not before.get(name)}
+    run_folder.check_same(folder, config, may_differ=may_differ | newer | unused)
 
 
 def changed_environment(file: Path, now: Mapping[str, Any]) -> list[str]:
-    """What differs from when the run began, such as `threads 2 -> 1`."""
+    """What has changed since the run was started, such as `threads 2 -> 1`."""
     try:
         before = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        # It is written anew, or of no use: nothing of the run depends on it.
+        # A missing or damaged file is no reason to stop: the run doesn't depend on it.
         return []
     if not isinstance(before, dict):
         return []

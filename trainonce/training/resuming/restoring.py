@@ -1,7 +1,4 @@
-"""Where a run was left.
-
-Takes its checkpoints and its trainer, gives the newest state that fits, the same on all processes.
-"""
+"""Restoring a trainer from the newest valid checkpoint, the same on all processes."""
 
 from __future__ import annotations
 
@@ -25,10 +22,7 @@ _NOTHING, _REFUSED = -1, -2
 def restore_trainer(
     root: Path, trainer: Trainer, processes: Processes, *, warn: Callable[[str], None], is_new: bool
 ) -> dict[str, Any] | None:
-    """Bring the trainer to the newest checkpoint in `root` and give all of its state.
-
-    None if there is none.
-    """
+    """Restore the newest valid checkpoint in `root` and return its state; None if there is none."""
     found, refusal, bounds = None, None, bounds_of(trainer)
     if processes.is_first:
         try:
@@ -36,19 +30,17 @@ def restore_trainer(
         except CheckpointError as error:
             refusal = error
         if found is not None and found.refused:
-            warn(f"a checkpoint was refused, step {found.step} is used instead: {found.refused[0]}")
-        elif found is None and refusal is None and not is_new:
             warn(
-                f"{shown_path(root.parent)} holds no checkpoint of the run that was begun there: it starts "
-                "again at step 0"
+                f"using the checkpoint of step {found.step}, because a newer one is invalid: "
+                f"{found.refused[0]}"
             )
+        elif found is None and refusal is None and not is_new:
+            warn(f"{shown_path(root.parent)} has a run without a checkpoint: starting again at step 0")
     step = processes.from_first(
         _REFUSED if refusal is not None else _NOTHING if found is None else found.step
     )
     if step == _REFUSED:
-        raise refusal or CheckpointError(
-            "the first process found no checkpoint that can be used; it says why."
-        )
+        raise refusal or CheckpointError("rank 0 found no valid checkpoint; see its message.")
     if step == _NOTHING:
         return None
     state = found.state if found is not None else read_checkpoint(checkpoint_path(root, step), bounds=bounds)

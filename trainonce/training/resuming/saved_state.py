@@ -1,9 +1,7 @@
-"""A run's state from a file, checked before anything of it is put back.
+"""Validation of a checkpoint's state before any of it is restored.
 
-Takes the state and the trainer that it is for.
-
-Sums say that a file is as it was written, not that it was written by this run. What is refused here leaves
-the trainer untouched, so that an older checkpoint can be tried.
+Checksums show that a file is intact, not that this run wrote it. A state that is refused here leaves the
+trainer untouched, so that an older checkpoint can be tried.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ FIELDS = ("trainer", "history", "seconds", "cut_at", "loss")
 
 
 def bounds_of(trainer: Trainer) -> Bounds:
-    """How large a checkpoint of this run can be: its weights many times over, and a record per epoch."""
+    """Upper bounds on the size of this run's checkpoints."""
     _, tensors = pack(trainer.state_dict())
     names = sum(len(name) + 128 for name in tensors)
     groups = (
@@ -46,16 +44,13 @@ def bounds_of(trainer: Trainer) -> Bounds:
     )
     return Bounds(
         state_bytes=2**20 + 32 * names + trainer.settings.epochs * (4096 + groups),
-        # Optimizers keep one or two tensors like each parameter, some a few more.
+        # Most optimizers keep one or two tensors per parameter, some a few more.
         tensor_bytes=2**24 + 32 * names + 16 * sum(tensor.nbytes for tensor in tensors.values()),
     )
 
 
 def check_saved(step: int, state: Any, trainer: Trainer) -> None:
-    """Raise CheckpointError unless the state is one that this run could have saved at this step.
-
-    The trainer is unchanged.
-    """
+    """Raise CheckpointError unless this run could have saved this state at this step."""
     try:
         check_alike(state, {}, "the state")
         check_alike({key: state[key] for key in FIELDS if key in state}, dict.fromkeys(FIELDS), "the state")
@@ -64,7 +59,7 @@ def check_saved(step: int, state: Any, trainer: Trainer) -> None:
         _check_rest(state, step)
     except (MismatchError, PrunerError) as error:
         raise CheckpointError(
-            f"this is no state of this run ({shown(error, most=400).removesuffix('.')})"
+            f"this is not a state of this run ({shown(error, most=400).removesuffix('.')})"
         ) from None
 
 
@@ -74,7 +69,7 @@ def _check_trainer(step: int, found: Any, trainer: Trainer) -> None:
     mine = type(trainer.optimizer).__name__
     if found["optimizer_class"] != mine:
         raise MismatchError(
-            f"the run was trained by {quoted(found['optimizer_class'])}, and this optimizer is {mine}"
+            f"the run was trained by {quoted(found['optimizer_class'])}, and the optimizer is {mine}"
         )
     for name in ("step", "num_skipped", "num_bad_in_row"):
         if not is_count(found[name], trainer.total_steps):
@@ -111,7 +106,7 @@ def _check_trainer(step: int, found: Any, trainer: Trainer) -> None:
 
 
 def _shapes_after(model: nn.Module, pruner: Pruner | None, cut: Tensor | None) -> Shapes:
-    """The shape that every tensor of the model has after a cut, under every name that it has."""
+    """The shape of every tensor of the model after a cut, under each of its names."""
     own = model.state_dict(keep_vars=True)
     shapes = {name: tuple(tensor.shape) for name, tensor in own.items() if isinstance(tensor, Tensor)}
     if pruner is None or cut is None:
@@ -131,7 +126,7 @@ def _shapes_after(model: nn.Module, pruner: Pruner | None, cut: Tensor | None) -
 
 def _check_history(found: Any, step: int, steps_per_epoch: int) -> None:
     check_alike(found, [], "history")
-    # An interruption in the last step of an epoch comes before its record.
+    # A run that is interrupted in the last step of an epoch has no record of it yet.
     if len(found) not in (step // steps_per_epoch, (step - 1) // steps_per_epoch):
         raise MismatchError(f"history has {len(found)} records at step {step}")
     for place, record in enumerate(found):
@@ -150,7 +145,7 @@ def _check_history(found: Any, step: int, steps_per_epoch: int) -> None:
 
 
 def _check_plain(value: Any, where: str) -> None:
-    """Records are written as JSON, so nothing else may be in them."""
+    """Records are written as JSON, so they may hold nothing else."""
     if isinstance(value, Mapping):
         for key, part in value.items():
             if not isinstance(key, str):
@@ -175,10 +170,11 @@ def _check_alive(found: Any, where: str) -> None:
 
 
 def _check_rest(state: Mapping[str, Any], step: int) -> None:
-    seconds, cut_at, loss = state["seconds"], state["cut_at"], state["loss"]
+    seconds, loss = state["seconds"], state["loss"]
     if not is_number(seconds) or not math.isfinite(seconds) or seconds < 0:
         raise MismatchError(f"seconds is {quoted(seconds)}")
-    if cut_at is not None and not is_count(cut_at, step):
-        raise MismatchError(f"cut_at is {quoted(cut_at)} at step {step}")
+    for name in ("first_cut_at", "cut_at"):
+        if state.get(name) is not None and not is_count(state[name], step):
+            raise MismatchError(f"{name} is {quoted(state[name])} at step {step}")
     if not (isinstance(loss, tuple) and len(loss) == 2 and is_number(loss[0]) and is_count(loss[1], step)):
         raise MismatchError(f"loss is {quoted(loss)}")

@@ -1,1 +1,1 @@
-"""Other people's ways to choose."""
+"""Policies from other papers, to compare with."""

@@ -1,4 +1,4 @@
-"""Choosing by redundancy: what others can stand in for goes."""
+"""A policy that drops redundant filters."""
 
 from __future__ import annotations
 
@@ -7,28 +7,25 @@ from torch import Tensor
 
 from trainonce.pruning.policies.policy import Policy
 from trainonce.pruning.policies.relative import relative
+from trainonce.pruning.units import as_matrix
 
 
 class GeometricMedian(Policy):
-    """Drops the filters nearest the geometric median of their layer: the others can stand in for them.
+    """Drops the filters closest to the geometric median of their layer: the others can replace them.
 
     He et al., "Filter pruning via geometric median" (FPGM), CVPR 2019: a filter's score is the sum of its
     distances to all others.
     """
 
     def scores(self) -> Tensor:
-        """The sum of distances to the other units of the group, over matrices and kernels."""
+        """The sum of distances to the other units of the group, over kernels and matrices."""
         units = self.search.units
         squares: dict[int, Tensor] = {}
         for rows in units.writers:
             parameter = self.search.tensors[rows.tensor].detach()
             if parameter.dim() < 2:
                 continue
-            picked = (
-                parameter.index_select(rows.axis, rows.positions.to(parameter.device))
-                .movedim(rows.axis, 0)
-                .flatten(1)
-            )
+            picked = as_matrix(rows.take(parameter))
             for number in units.group_of[rows.units].unique().tolist():
                 here = (units.group_of[rows.units] == number) & self.search.available[rows.units]
                 self._add_distances(squares, number, picked[here], rows.units[here])

@@ -1,7 +1,4 @@
-"""The Only-Train-Once family.
-
-Units are penalised during the search, chosen statically, gradually, or all of them.
-"""
+"""The Only-Train-Once family: units are penalized during the search, all of them or a chosen set."""
 
 from __future__ import annotations
 
@@ -16,28 +13,28 @@ from trainonce.pruning.policies.policy import Policy, Search
 from trainonce.pruning.policies.relative import relative
 
 
-class PenaliseAll(Policy):
-    """OTO: all units are penalised alike, those that stay largest stay.
+class PenalizeAll(Policy):
+    """OTO: penalizes all units alike and keeps those that remain largest.
 
-    For its HSPG pass `pull=HalfSpace()` and `strength=Strength(searching=1e-3, floor=0.0)`: gentle, as what
-    stays is pulled, too, and free to reach zero.
+    For its HSPG, pass `pull=HalfSpace()` and `strength=Strength(searching=1e-3, floor=0.0)`: gentle, because
+    units that stay are pulled, too, and free to reach zero.
 
     Chen et al., "Only Train Once", NeurIPS 2021.
     """
 
     def scores(self) -> Tensor:
-        """The norm of the whole zero-invariant group, relative to its layer."""
+        """The norm over all weights of the unit, relative to its layer."""
         return relative(self.search, self.search.per_unit(lambda rows, _: rows.square().sum(dim=1)).sqrt())
 
-    def penalised(self) -> Tensor:
-        """All of them."""
+    def penalized(self) -> Tensor:
+        """All units."""
         return torch.ones(len(self.search.units), dtype=torch.bool)
 
 
 class StaticSalience(Policy):
-    """OTOv2: the units that go are chosen once, when the search begins, and only these are penalised.
+    """OTOv2: chooses the units that go once, when the search begins, and penalizes only these.
 
-    For its DHSPG pass `pull=HalfSpace()` and `strength=Strength(floor=0.0)`.
+    For its DHSPG, pass `pull=HalfSpace()` and `strength=Strength(floor=0.0)`.
 
     Chen et al., "OTOv2: automatic, generic, user-friendly", ICLR 2023.
     """
@@ -46,14 +43,14 @@ class StaticSalience(Policy):
         self._salience = salience or FilterNorm(2)
 
     def start(self, search: Search) -> None:
-        """Nothing is chosen yet: weights at the start are noise."""
+        """Choose nothing yet: weights are noise at the start."""
         super().start(search)
         self._salience.start(search)
         self._chosen: Tensor | None = None
         self._dropped: Tensor | None = None
 
     def follow(self, search: Search) -> None:
-        """The salience follows, too."""
+        """Pass it on to the salience."""
         super().follow(search)
         self._salience.follow(search)
         self._dropped = None
@@ -65,31 +62,31 @@ class StaticSalience(Policy):
             self._chosen = self._salience.scores().double()
 
     def scores(self) -> Tensor:
-        """The salience when the search began."""
+        """The salience at the time of the choice."""
         return self._salience.scores().double() if self._chosen is None else self._chosen
 
-    def penalised(self) -> Tensor:
-        """What the budget drops of the choice; nothing before it is made."""
+    def penalized(self) -> Tensor:
+        """The units that don't fit the budget; none before the choice."""
         if self._chosen is None:
-            return super().penalised()
+            return super().penalized()
         if self._dropped is None:
             self._dropped = self.search.budget.choose(self._chosen) == 0
         return self._dropped
 
     def state_dict(self) -> dict[str, Any]:
-        """The choice, and what the salience remembers."""
+        """The choice, and the state of the salience."""
         return {"chosen": self._chosen, "salience": self._salience.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave."""
+        """Resume from a state_dict."""
         self._chosen = None if state["chosen"] is None else state["chosen"].clone()
         self._salience.load_state_dict(state["salience"])
 
 
 class Gradual(Policy):
-    """HESSO-like: the set of penalised units grows in periods, the least salient first.
+    """HESSO-like: penalizes more and more units, the least salient first.
 
-    What was chosen once stays chosen.
+    A unit that was chosen once stays chosen.
 
     Chen et al., "HESSO: towards automatic efficient and user friendly any neural network training and
     pruning", 2024.
@@ -102,19 +99,19 @@ class Gradual(Policy):
         self._num_periods = num_periods
 
     def start(self, search: Search) -> None:
-        """Nothing is chosen yet."""
+        """Choose nothing yet."""
         super().start(search)
         self._salience.start(search)
         self._dropped = torch.zeros(len(search.units), dtype=torch.bool)
         self._period = 0
 
     def follow(self, search: Search) -> None:
-        """The salience follows, too."""
+        """Pass it on to the salience."""
         super().follow(search)
         self._salience.follow(search)
 
     def observe(self) -> None:
-        """At the start of each period, lower the share by its part of the way to the budget."""
+        """At the start of each period, choose more units to go, in equal steps toward the budget."""
         self._salience.observe()
         period = min(self._num_periods, int(self.search.progress() * self._num_periods) + 1)
         if period > self._period:
@@ -123,12 +120,12 @@ class Gradual(Policy):
             self._dropped = self.search.budget.choose(self.scores(), share=share) == 0
 
     def scores(self) -> Tensor:
-        """The salience; what was chosen to go lies below all others."""
+        """The salience, with chosen units below all others."""
         scores = self._salience.scores().double()
         return torch.where(self._dropped, scores - scores.max() - 1, scores)
 
-    def penalised(self) -> Tensor:
-        """What has been chosen so far."""
+    def penalized(self) -> Tensor:
+        """The units chosen so far."""
         return self._dropped
 
     def state_dict(self) -> dict[str, Any]:
@@ -136,7 +133,7 @@ class Gradual(Policy):
         return {"dropped": self._dropped, "period": self._period, "salience": self._salience.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave."""
+        """Resume from a state_dict."""
         self._dropped = state["dropped"].clone()
         self._period = int(state["period"])
         self._salience.load_state_dict(state["salience"])

@@ -1,4 +1,4 @@
-"""Choosing by nothing: the baseline."""
+"""The random baseline."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from trainonce.pruning.policies.policy import Policy
 
 
 class RandomChoice(Policy):
-    """Keeps random units: the baseline that every criterion has to beat."""
+    """Keeps random units: the baseline every criterion has to beat."""
 
     def scores(self) -> Tensor:
-        """Noise from the run's seed, the same whenever it is asked for."""
+        """Noise from the run's seed, the same on each call."""
         return torch.rand(len(self.search.units), generator=torch.Generator().manual_seed(self.search.seed))

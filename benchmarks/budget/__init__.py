@@ -1,1 +1,0 @@
-"""Is the budget kept: short runs of real models, cut by the real pruner, counted by torch."""

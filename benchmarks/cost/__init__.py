@@ -1,1 +1,0 @@
-"""Training time, memory and latency beside the peers."""

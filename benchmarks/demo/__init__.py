@@ -1,1 +1,0 @@
-"""`make demo` as a newcomer runs it, held to what it promises."""

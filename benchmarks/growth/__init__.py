@@ -1,1 +1,0 @@
-"""How the time of inspection and projection grows with the model."""

@@ -1,0 +1,1 @@
+"""Trainings killed with SIGKILL and resumed: the user's own loop, and `trainonce train`."""

@@ -1,1 +1,0 @@
-"""What controller, gates and projection add to a plain loop, in time and in memory."""

@@ -1,1 +1,0 @@
-"""Which shape learns fastest at equal FLOPs."""

@@ -1,0 +1,1 @@
+"""How a sheet is written: headings, tables, pictures, progress, command-line options."""

@@ -1,1 +1,0 @@
-"""The paper's studies at small scale, and those that it lacks."""

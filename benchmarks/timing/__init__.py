@@ -1,0 +1,1 @@
+"""What things cost: time, memory and latency of training steps, trainings, inspection and reading."""

@@ -1,0 +1,1 @@
+"""Many trainings side by side: accuracy at equal FLOPs, the studies, the shapes."""

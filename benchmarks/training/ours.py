@@ -1,0 +1,79 @@
+"""trainonce in the harness: three lines of a user, with what the contender's variant says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from benchmarks.harness.pruning import attach
+from benchmarks.training.catalogue import CONTENDERS
+from benchmarks.training.contender import Batch, Contender
+from benchmarks.training.variants import Variant
+
+
+class Ours(Contender):
+    """`attach`, `step`, `finish`."""
+
+    @property
+    def variant(self) -> Variant:
+        return CONTENDERS[self.configuration.contender].settings
+
+    def prepare(self) -> None:
+        """The user's first line."""
+        variant = self.variant
+        self.recipe = variant.recipe
+        super().prepare()
+        self.pruner = attach(
+            self.model,
+            self.optimizer,
+            example=self.example,
+            keep_flops=self.configuration.keep_flops,
+            total_steps=self.total_steps,
+            policy=variant.policy and variant.policy(),
+            pull=variant.pull,
+            strength=variant.strength,
+            schedule=variant.schedule,
+            round_to=variant.round_to,
+            shrink=variant.shrinks,
+            seed=self.configuration.seed,
+        )
+        self._shrunk_at: int | None = None
+
+    def step(self, number: int, batch: Batch, draw_held: Callable[[], Batch]) -> float:
+        """The user's second line."""
+        loss = super().step(number, batch, draw_held)
+
+        def loss_on_held() -> torch.Tensor:
+            images, labels = draw_held()
+            return cross_entropy(self.model(images), labels)
+
+        if self.pruner.step(loss_on_held):
+            self._shrunk_at = number
+        return loss
+
+    def finish(self) -> torch.nn.Module:
+        """The user's third line."""
+        return self.pruner.finish()
+
+    def facts(self) -> dict[str, Any]:
+        """The plan, for the same shape from scratch, and what would explain a bad result."""
+        plan = self.pruner.plan
+        return {
+            "plan": None if plan is None else plan.to_json(),
+            "alive": {name: list(counts) for name, counts in self.pruner.alive.items()},
+            "shrunk_at_step": self._shrunk_at,
+            "controller_loss": self.pruner.controller_loss,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """As a user would."""
+        return {**super().state_dict(), "pruner": self.pruner.state_dict(), "shrunk_at": self._shrunk_at}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The pruner first: it cuts the model if the run was past the shrink."""
+        self.pruner.load_state_dict(state["pruner"])
+        self._shrunk_at = state["shrunk_at"]
+        super().load_state_dict(state)

@@ -1,0 +1,118 @@
+"""Several runs on one page: each is a point, the dense one is compared with, and nothing is written by half."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.finished import make_report
+from trainonce.cli import main
+from trainonce.runs.report.comparing import compare_runs, differing_settings
+from trainonce.runs.report.scatter import accuracy_over_flops
+from trainonce.runs.report.writing import distinct_names
+
+
+def make_folder(place: Path, *, keep: float, top1: float, **config: Any) -> Path:
+    report = make_report()
+    report["config"] |= {"keep_flops": keep} | config
+    report["after"] |= {"macs": round(1000 * keep), "top1": top1, "num_samples": 360}
+    place.mkdir(parents=True)
+    (place / "report.json").write_text(json.dumps(report))
+    return place
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    return [
+        make_folder(tmp_path / "dense", keep=1.0, top1=90.0),
+        make_folder(tmp_path / "half", keep=0.5, top1=90.0 + 100 / 360),
+        make_folder(tmp_path / "third", keep=0.3, top1=70.0, lr=0.5),
+    ]
+
+
+def test_all_runs_are_on_one_chart(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", *map(str, runs)]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1] == "comparison: comparison.html"
+    page = (tmp_path / "comparison.html").read_text(encoding="utf-8")
+    assert page.count('<g class="point ') == len(runs)
+    assert page.count('<path class="curve ') == len(runs)
+    for run in runs:
+        assert f'href="{run.name}/report.html"' in page
+        assert run.name in out
+        assert (run / "report.html").is_file()
+    assert "+0.28" in page
+    assert "+1 image of 360" in page
+    assert "-72 images of 360" in page
+    assert page.count('<span class="default">noise</span>') == 1
+    assert "half is the most accurate small model" in page
+
+
+def test_points_lie_where_flops_and_accuracy_say():
+    reports = []
+    for keep, top1 in ((0.2, 60.0), (0.4, 80.0), (1.0, 80.0)):
+        report = make_report()
+        report["after"] |= {"macs": round(1000 * keep), "top1": top1}
+        reports.append((f"run {keep}", report))
+    chart = str(accuracy_over_flops(compare_runs(reports)))
+    places = [part.split('cx="')[1].split('" cy="') for part in chart.split("<circle ")[1:]]
+    (x0, y0), (x1, y1), (x2, y2) = ((float(x), float(y.split('"')[0])) for x, y in places)
+    assert (x2 - x1) == pytest.approx(3 * (x1 - x0), abs=0.3)
+    assert y1 == y2 < y0
+    assert accuracy_over_flops(compare_runs(reports[:1])) == ""
+
+
+def test_only_settings_that_differ_are_shown(runs: list[Path]):
+    reports = [json.loads((run / "report.json").read_text()) for run in runs]
+    assert differing_settings(reports) == [
+        ("keep_flops", ["1.0", "0.5", "0.3"]),
+        ("lr", ["none", "none", "0.5"]),
+    ]
+
+
+def test_a_dense_run_of_other_data_is_not_compared_with(runs: list[Path], tmp_path: Path):
+    other = make_folder(tmp_path / "other", keep=0.5, top1=50.0, data="cifar10")
+    named = [(run.name, json.loads((run / "report.json").read_text())) for run in (runs[0], other)]
+    assert [row.change for row in compare_runs(named)] == ["", ""]
+
+
+def test_names_are_told_apart_by_as_much_of_their_path_as_it_takes(tmp_path: Path):
+    assert distinct_names([tmp_path / "a" / "run", tmp_path / "b" / "run"]) == ["a/run", "b/run"]
+    assert distinct_names([tmp_path / "a", tmp_path / "b"]) == ["a", "b"]
+    assert distinct_names([tmp_path / "a", tmp_path / "a"]) == ["a", "a"]
+
+
+def test_one_bad_folder_is_told_before_anything_is_written(
+    runs: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    page = tmp_path / "page.html"
+    assert main(["report", *map(str, runs), str(tmp_path / "nowhere"), "--out", str(page)]) == 2
+    assert "there is no run in" in capsys.readouterr().err
+    assert not page.exists()
+    assert not (runs[0] / "report.html").exists()
+
+
+def test_a_place_for_the_page_of_one_run_is_refused_in_one_line(
+    runs: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["report", str(runs[0]), "--out", str(tmp_path / "page.html")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_json_of_several_runs_is_a_list(runs: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["report", *map(str, runs), "--out", str(tmp_path / "page.html"), "--json"]) == 0
+    assert [report["config"]["keep_flops"] for report in json.loads(capsys.readouterr().out)] == [
+        1.0,
+        0.5,
+        0.3,
+    ]
+
+
+def test_names_of_folders_are_text_on_the_page(tmp_path: Path):
+    folders = [make_folder(tmp_path / f"<b>{number}", keep=0.5, top1=50.0) for number in range(2)]
+    assert main(["report", *map(str, folders), "--out", str(tmp_path / "page.html")]) == 0
+    assert "<b>0" not in (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -1,0 +1,105 @@
+"""Several runs side by side: takes their facts, gives one row each and the settings in which they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainonce.messages.plain_text import in_one_line
+from trainonce.runs.report.figures import in_units
+from trainonce.runs.report.outline import (
+    Report,
+    change_from,
+    is_dense,
+    noun_of,
+    num_samples_of,
+    share_kept,
+    speedup_of,
+    title_of,
+    top1_of,
+)
+from trainonce.runs.report.uncertainty import Interval, accuracy_interval, signed_count
+from trainonce.runs.report.values import shown_value
+
+NOT_A_CHOICE = frozenset(
+    ("data_dir", "workers", "download", "save_minutes", "save_epochs", "keep_checkpoints")
+)
+"""Settings that don't change what a run computes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One run among several."""
+
+    number: int
+    name: str
+    title: str
+    macs: int | None
+    accuracy: float | None
+    """Top-1 in percent."""
+    num_samples: int | None
+    interval: Interval | None
+    flops: str
+    kept: str
+    """Of the dense model's FLOPs."""
+    top1: str
+    change: str
+    """From the dense run, in points; empty if there is none."""
+    count: str
+    """The same in samples, such as `-7 images of 360`."""
+    is_noise: bool
+    latency: str
+    speedup: str
+    is_dense: bool
+
+
+def compare_runs(named: Sequence[tuple[str, Report]]) -> list[Row]:
+    """One row per run, in their order; the first dense run of the same model and data is compared with."""
+    return [
+        _row(number, in_one_line(name, 80), report, _dense_for(report, [other for _, other in named]))
+        for number, (name, report) in enumerate(named, start=1)
+    ]
+
+
+def differing_settings(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
+    """Each setting that is not the same in all runs, with its value in each."""
+    configs = [report["config"] for report in reports]
+    names = dict.fromkeys(name for config in configs for name in config if name not in NOT_A_CHOICE)
+    found = [(name, [shown_value(config.get(name)) for config in configs]) for name in names]
+    return [(in_one_line(name, 60), values) for name, values in found if len(set(values)) > 1]
+
+
+def _dense_for(report: Report, others: Sequence[Report]) -> Mapping[str, Any] | None:
+    """The dense run's scores to compare with: of a run beside it, else those that the report has kept."""
+    if is_dense(report):
+        return None
+    for other in others:
+        if is_dense(other) and title_of(other) == title_of(report):
+            return other.get("after")
+    return report.get("baseline")
+
+
+def _row(number: int, name: str, report: Report, dense: Mapping[str, Any] | None) -> Row:
+    after = report.get("after") or {}
+    top1, samples, macs = top1_of(after), num_samples_of(report), after.get("macs")
+    kept, speedup, change = share_kept(report, "macs"), speedup_of(report), change_from(report, dense)
+    latency = after.get("latency_ms")
+    return Row(
+        number=number,
+        name=name,
+        title=title_of(report),
+        macs=macs,
+        accuracy=top1,
+        num_samples=samples,
+        interval=accuracy_interval(top1, samples) if top1 is not None and samples else None,
+        flops="-" if macs is None else in_units(macs),
+        kept="-" if kept is None else f"{100 * kept:.1f} %",
+        top1="-" if top1 is None else f"{top1:.2f} %",
+        change="" if change is None else f"{change.points:+.2f}",
+        count="" if change is None else signed_count(change, noun_of(report)),
+        is_noise=change is not None and change.is_noise,
+        latency="-" if not latency else f"{latency['median']:.2f} ms",
+        speedup="-" if speedup is None else f"{speedup:.2f}x",
+        is_dense=is_dense(report),
+    )

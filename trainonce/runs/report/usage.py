@@ -1,0 +1,92 @@
+"""What to do with a small model: takes the facts of a run, gives lines to copy that fit this run."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from trainonce.messages.plain_text import in_one_line
+from trainonce.runs.file_names import CONFIG, SMALL
+from trainonce.runs.report.outline import Report, is_finished
+from trainonce.zoo.names import names_code
+
+_IMPORTABLE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+_NAME_IN_LIBRARY = re.compile(r"[\w./@-]+:[\w./@-]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """Something to copy, and what it does."""
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Snippets, and where they are to be run."""
+
+    where: str
+    snippets: list[Snippet]
+
+
+def usage_of(report: Report) -> Usage | None:
+    """How to load, export and measure the small model; None before it is there."""
+    if not is_finished(report):
+        return None
+    config = report["config"]
+    model = config.get("model")
+    if "data" not in config or not isinstance(model, str):
+        return _of_fit(str(model or "model"))
+    return _of_code(model) if names_code(model) else _of_library(report, model)
+
+
+def _of_library(report: Report, model: str) -> Usage:
+    data = report.get("data") or {}
+    classes = report["config"].get("num_classes") or data.get("num_classes")
+    size, snippets = data.get("image_size"), []
+    if isinstance(classes, int) and isinstance(size, int) and _NAME_IN_LIBRARY.fullmatch(model):
+        text = (
+            "import trainonce\nfrom trainonce.zoo.sources import Build, build\n\n"
+            f"wanted = Build(num_classes={classes}, image_size={size})\n"
+            f"dense = build({json.dumps(model)}, wanted=wanted).model\n"
+            f'small = trainonce.load("{SMALL}", into=dense).eval()'
+        )
+        snippets = [Snippet("Load it", text)]
+    return Usage("Run these in the folder of this page.", [*snippets, *_commands(".", "")])
+
+
+def _of_code(model: str) -> Usage:
+    """A model of the user's own, which Python must find."""
+    module, _, function = model.partition(":")
+    snippets = []
+    if _IMPORTABLE.fullmatch(model):
+        text = (
+            f"import trainonce\nfrom {module} import {function}\n\n"
+            f'small = trainonce.load("RUN/{SMALL}", into={function}()).eval()'
+        )
+        snippets = [Snippet("Load it", text)]
+    where = f"Run these where Python finds {in_one_line(module, 80)}; RUN is the folder of this page."
+    return Usage(where, [*snippets, *_commands("RUN", " --trust-code")])
+
+
+def _of_fit(name: str) -> Usage:
+    """A run of `trainonce.fit` knows neither how its model is built nor where its data is."""
+    text = (
+        f"import trainonce\n\n# model: a new {in_one_line(name, 80)}, built as for trainonce.fit\n"
+        f'small = trainonce.load("RUN/{SMALL}", into=model).eval()'
+    )
+    where = "RUN is the folder of this page; name your model's function and your data."
+    names = " --model package.module:function --data NAME"
+    return Usage(where, [Snippet("Load it", text), *_commands("RUN", names)[:2]])
+
+
+def _commands(folder: str, more: str) -> list[Snippet]:
+    config = CONFIG if folder == "." else f"{folder}/{CONFIG}"
+    again = "../again" if folder == "." else f"{folder}-again"
+    return [
+        Snippet("Export it to ONNX", f"trainonce export {folder}{more}"),
+        Snippet("Time it against the dense model", f"trainonce bench {folder}{more}"),
+        Snippet("Train it again", f"trainonce train --config {config} --out {again}{more}"),
+    ]
