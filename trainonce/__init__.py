@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from trainonce.pruning.schedule import Phase, Schedule, ShortRunWarning, Strength
     from trainonce.storage.artifact import load, save
     from trainonce.structure import cost
-    from trainonce.structure.channels import ChannelGroup, Partition
+    from trainonce.structure.channels import ChannelGroup
+    from trainonce.structure.partition import Partition
     from trainonce.structure.plan import Plan
     from trainonce.surgery.inspection import cut, inspect
     from trainonce.surgery.slicing import silence
@@ -82,7 +83,8 @@ _HOMES = {
     "pruning.pulling.projection": "HalfSpace Proximal",
     "pruning.schedule": "Phase Schedule ShortRunWarning Strength",
     "storage.artifact": "load save",
-    "structure.channels": "ChannelGroup Partition",
+    "structure.channels": "ChannelGroup",
+    "structure.partition": "Partition",
     "structure.plan": "Plan",
     "surgery.inspection": "cut inspect",
     "surgery.slicing": "silence",

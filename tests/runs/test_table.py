@@ -1,30 +1,20 @@
 """Laws of the table: shares equal the exact cost, nothing is left out, JSON and table agree."""
 
 import json
-from collections.abc import Mapping
 
 import pytest
 import torch
 from rich.console import Console
-from torch import Tensor, nn
+from torch import nn
 
 import trainonce
 from trainonce.runs.report.shares import measure_shares
 from trainonce.runs.report.table import as_json, as_table, summarize
-from trainonce.structure.channels import (
-    AttributeChange,
-    ChannelGroup,
-    Contraction,
-    Factor,
-    Partition,
-    count_alive,
-)
+from trainonce.structure.channels import ChannelGroup, Contraction, Factor, count_alive
+from trainonce.structure.partition import Partition
+from trainonce.tracing.sizes.rules import SizeRules
 
 BAR = "\u2502"
-
-
-def no_attributes(_: Mapping[str, Tensor]) -> tuple[AttributeChange, ...]:
-    return ()
 
 
 def factor(rows: list[tuple[int, list[int]]]) -> Factor:
@@ -56,7 +46,7 @@ def partition() -> Partition:
         shapes={"a.weight": (5, 7)},
         notes=("the second head was not seen",),
         example=torch.zeros(1),
-        solve_sizes=no_attributes,
+        sizes=SizeRules((), {}),
     )
 
 
@@ -96,7 +86,9 @@ def test_shares_are_what_vanishes_from_the_exact_cost(which: str, request: pytes
 
 
 def test_shares_of_a_partition_without_groups_are_none():
-    empty = Partition("toy.Net", (), (Contraction("a", 5, ()),), (), {}, (), torch.zeros(1), no_attributes)
+    empty = Partition(
+        "toy.Net", (), (Contraction("a", 5, ()),), (), {}, (), torch.zeros(1), SizeRules((), {})
+    )
     assert measure_shares(empty) == ()
     assert "0.0% of the FLOPs" in summarize(empty)[1]
 

@@ -102,20 +102,20 @@ def test_model_that_always_fails():
     assert "first line" in refused(lambda: trainonce.inspect(model, EXAMPLE), model)
 
 
-def test_keep_that_matches_nothing():
+def test_protect_that_matches_nothing():
     model = image_model()
-    assert "layer9" in refused(lambda: trainonce.inspect(model, EXAMPLE, keep=["layer9.*"]), model)
+    assert "layer9" in refused(lambda: trainonce.inspect(model, EXAMPLE, protect=["layer9.*"]), model)
 
 
-def test_keep_that_is_one_text():
+def test_protect_that_is_one_text():
     model = image_model()
-    assert "keep" in refused(lambda: trainonce.inspect(model, EXAMPLE, keep="1.*"), model)
+    assert "protect" in refused(lambda: trainonce.inspect(model, EXAMPLE, protect="1.*"), model)
 
 
-def test_keep_names_what_stays():
+def test_protected_modules_stay_whole():
     model = image_model()
     kept = {
-        group.name: group.kept_because for group in trainonce.inspect(model, EXAMPLE, keep=["0.0"]).groups
+        group.name: group.kept_because for group in trainonce.inspect(model, EXAMPLE, protect=["0.0"]).groups
     }
     free = {group.name: group.kept_because for group in partition_of(model).groups}
     changed = [name for name in free if free[name] is None and kept[name] is not None]

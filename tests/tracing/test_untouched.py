@@ -79,7 +79,7 @@ def test_a_model_cut_in_inference_mode_can_be_trained():
         lambda model, plan, partition: trainonce.cut(model, partition),
         lambda model, plan, partition: trainonce.cut(model, plan, optimizer="adam"),
         lambda model, plan, partition: trainonce.silence([model], plan),
-        lambda model, plan, partition: trainonce.inspect(model, torch.randn(2, 6), keep=[0]),
+        lambda model, plan, partition: trainonce.inspect(model, torch.randn(2, 6), protect=[0]),
         lambda model, plan, partition: trainonce.Plan.random(partition, keep="half"),
         lambda model, plan, partition: trainonce.Plan.from_masks(partition, {"0": [1] * 16}),
         lambda model, plan, partition: trainonce.Plan.from_masks(

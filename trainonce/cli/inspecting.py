@@ -81,7 +81,7 @@ def _inspect(arguments: argparse.Namespace) -> None:
     with progress.status(Text(f"building {in_one_line(arguments.source, 200)}")) as status:
         source = build(arguments.source, arguments.input)
         status.update(Text(f"inspecting {in_one_line(arguments.source, 200)}"))
-        partition = trainonce.inspect(source.model, source.example, keep=arguments.protect)
+        partition = trainonce.inspect(source.model, source.example, protect=arguments.protect)
     if arguments.json:
         sys.stdout.write(as_json(partition) + "\n")
     else:

@@ -21,7 +21,8 @@ from trainonce.pruning.pulling.projection import Pull
 from trainonce.pruning.schedule import Schedule, Strength
 from trainonce.pruning.settings import PruningSettings, kind_of
 from trainonce.pruning.units import Units
-from trainonce.structure.channels import Example, Partition
+from trainonce.structure.channels import Example
+from trainonce.structure.partition import Partition
 from trainonce.surgery.inspection import inspect
 
 _PRUNERS: WeakSet[Pruner] = WeakSet()
@@ -111,7 +112,7 @@ def find_budget(
         keep_params if keep_flops is None else keep_flops,
     )
     if not isinstance(example, Partition):
-        example = inspect(safe_to_reshape(model), example, keep=protect)
+        example = inspect(safe_to_reshape(model), example, protect=protect)
     units = Units.of(example, trained)
     if keep_flops is not None:
         return Budget.of_flops(units, keep_flops, round_to)

@@ -17,7 +17,7 @@ from trainonce.pruning.progress import Progress
 from trainonce.pruning.pruner_state import STATE_VERSION, check_pruner_state
 from trainonce.pruning.saved_run import SavedRun
 from trainonce.pruning.schedule import FEW_UPDATES, Phase, Schedule, ShortRunWarning, enough_steps
-from trainonce.structure.channels import Partition
+from trainonce.structure.partition import Partition
 from trainonce.structure.plan import Plan
 
 __all__ = ["Pruner", "PrunerError", "ShortRunWarning"]

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from trainonce.structure.channels import ChannelGroup, Partition, Role
+from trainonce.structure.channels import ChannelGroup, Role
+from trainonce.structure.partition import Partition
 from trainonce.structure.plan import Plan
 
 

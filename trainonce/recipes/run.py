@@ -19,7 +19,7 @@ from trainonce.errors import DataError, SettingError, UnknownModelError
 from trainonce.messages.plain_text import LARGEST_WHOLE, kind_and_reason, shorten, steers
 from trainonce.pruning.attachment import find_budget
 from trainonce.runs.report.live import View
-from trainonce.structure.channels import Partition
+from trainonce.structure.partition import Partition
 from trainonce.surgery.inspection import inspect
 from trainonce.training.limits import limits_of, setting
 from trainonce.training.preparation import prepare
@@ -171,7 +171,7 @@ def inspect_within_budget(run: Run, model: nn.Module, shape: DataSet | Shape) ->
     if not run.is_pruning:
         return None
     example = draw_image(2, 3, shape.image_size, shape.image_size)
-    partition = inspect(model, example, keep=run.protect)
+    partition = inspect(model, example, protect=run.protect)
     find_budget(
         model,
         example=partition,

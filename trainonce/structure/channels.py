@@ -1,18 +1,14 @@
-"""The vocabulary: what a model's removable channels are, and which of them stay.
-
-`Partition` is what `trainonce.inspect` finds out about a model; a `Plan` (in `plan`) is a decision made on
-it. Both are values.
-"""
+"""The vocabulary: groups of channels, the slices of tensors that belong to them, and what they cost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-import torch
 from torch import Tensor
+
+from trainonce.structure.equality import ComparedByContent
 
 Example = Tensor | tuple[Any, ...] | dict[str, Any]
 """What a model is called with: one tensor, a tuple of positional inputs, or a dict of keyword inputs."""
@@ -32,7 +28,7 @@ class Role(Enum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Slice:
+class Slice(ComparedByContent):
     """The positions on one axis of one parameter or buffer that belong to a group's channels."""
 
     tensor: str
@@ -50,7 +46,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ChannelGroup:
+class ChannelGroup(ComparedByContent):
     """Channels that are written and read by the same tensors; each can be cut without the others."""
 
     name: str
@@ -69,7 +65,7 @@ class ChannelGroup:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Factor:
+class Factor(ComparedByContent):
     """How many positions of an axis are alive, as a function of the masks.
 
         alive = sum_r count_r * prod_l mask[channel_rl]
@@ -82,7 +78,7 @@ class Factor:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Contraction:
+class Contraction(ComparedByContent):
     """A product of live axes: `coefficient * prod(alive factors)` multiply-adds, or parameters."""
 
     where: str
@@ -103,65 +99,6 @@ class AttributeChange:
     after: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Partition:
-    """All channels of a model, in groups, with the cost of each and the reason where one is kept."""
-
-    model: str
-    """Class of the model, as `module.QualName`."""
-
-    groups: tuple[ChannelGroup, ...]
-    contractions: tuple[Contraction, ...]
-    tensor_sizes: tuple[Contraction, ...]
-    """One per parameter: its number of elements as a function of the masks."""
-
-    shapes: Mapping[str, tuple[int, ...]]
-    """Of every parameter and buffer."""
-
-    notes: tuple[str, ...]
-    """What inspection could not see, in words."""
-
-    example: Example = field(repr=False)
-    solve_sizes: Callable[[Mapping[str, Tensor]], tuple[AttributeChange, ...]] = field(repr=False)
-    """From one boolean mask per group (True = alive) to the attributes that must change; raises PlanError."""
-
-    @property
-    def macs(self) -> int:
-        """Multiply-adds of the whole model on the example."""
-        return sum(_full_size(contraction) for contraction in self.contractions)
-
-    @property
-    def num_parameters(self) -> int:
-        """Elements of all parameters, shared ones counted once."""
-        return sum(_full_size(tensor_size) for tensor_size in self.tensor_sizes)
-
-    @property
-    def prunable_macs(self) -> int:
-        """Multiply-adds that would be gone if every group that may be cut kept a single channel."""
-        masks: list[Tensor] = []
-        for group in self.groups:
-            mask = torch.ones(group.num_channels, dtype=torch.long)
-            if group.kept_because is None:
-                mask[1:] = 0
-            masks.append(mask)
-        alive = torch.cat([*masks, torch.ones(1, dtype=torch.long)])
-        return self.macs - sum(count_alive(contraction, alive) for contraction in self.contractions)
-
-    @property
-    def prunable_groups(self) -> tuple[ChannelGroup, ...]:
-        """The groups that may be cut."""
-        return tuple(group for group in self.groups if group.kept_because is None)
-
-    def __str__(self) -> str:
-        """A plain table; `trainonce inspect` prints a richer one."""
-        rows = [f"{self.model}: {self.macs:,} multiply-adds, {self.num_parameters:,} parameters"]
-        for group in self.groups:
-            verdict = "may be cut" if group.kept_because is None else f"kept: {group.kept_because}"
-            units = f"{group.num_channels}" if group.width == 1 else f"{group.num_channels} x {group.width}"
-            rows.append(f"  {group.name:<40} {units:>10}  {verdict}")
-        return "\n".join([*rows, *(f"  note: {note}" for note in self.notes)])
-
-
 def count_alive(contraction: Contraction, alive: Tensor) -> int:
     """The exact size of a contraction; `alive` has one 0 or 1 per channel and a last 1 for 'always'."""
     size = contraction.coefficient
@@ -170,7 +107,8 @@ def count_alive(contraction: Contraction, alive: Tensor) -> int:
     return size
 
 
-def _full_size(contraction: Contraction) -> int:
+def full_size(contraction: Contraction) -> int:
+    """The size of a contraction with every channel alive."""
     size = contraction.coefficient
     for factor in contraction.factors:
         size *= int(factor.counts_R.sum())

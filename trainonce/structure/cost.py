@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trainonce.structure.channels import Contraction, Partition
+from trainonce.structure.channels import Contraction
+from trainonce.structure.partition import Partition
 from trainonce.structure.plan import Plan
 
 

@@ -13,7 +13,8 @@ from torch import Tensor
 from trainonce.errors import PlanError
 from trainonce.execution.outline import outline_of
 from trainonce.messages.plain_text import quoted, shown
-from trainonce.structure.channels import AttributeChange, ChannelGroup, Example, Partition, Role
+from trainonce.structure.channels import AttributeChange, ChannelGroup, Example, Role
+from trainonce.structure.partition import Partition
 
 PLAN_VERSION = 1
 
@@ -74,7 +75,7 @@ class Plan:
             kept=kept,
             shapes=dict(partition.shapes),
             cuts=_axis_cuts(partition, alive),
-            attributes=partition.solve_sizes(alive),
+            attributes=partition.sizes.changes(torch.cat([*alive.values(), torch.ones(0, dtype=torch.bool)])),
             example=partition.example,
             outline=outline_of(partition.example),
         )

@@ -2,72 +2,78 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
 
 from trainonce.errors import ModelError, PlanError
 from trainonce.execution.comparison import can_be_compared, relative_difference
+from trainonce.execution.restoring import modes_kept, snapshot
 from trainonce.messages.plain_text import reason_of
-from trainonce.structure.channels import Example, Partition
+from trainonce.structure.channels import Example
+from trainonce.structure.partition import Partition
 from trainonce.structure.plan import Plan
 from trainonce.surgery import proof
-from trainonce.surgery.slicing import apply_plan, check_fits, check_owned, silence, snapshot
-from trainonce.tracing.capture.record import record
-from trainonce.tracing.contradictions import keep_contradicted, random_masks
-from trainonce.tracing.partition import (
-    SizeSolver,
-    build_partition,
-    keep_before_branches,
-    keep_matching,
-    number_channels,
-    parameter_order,
-)
-from trainonce.tracing.state.recording import Recording
-from trainonce.tracing.state.tracer import ValueNeededError
+from trainonce.surgery.fitting import check_fits
+from trainonce.surgery.optimizer_state import check_owned
+from trainonce.surgery.slicing import apply_plan, silence
+from trainonce.tracing.trace import trace
 
 
-def inspect(model: nn.Module, example: Example, *, keep: Sequence[str] = ()) -> Partition:
-    """All channels of `model` in groups: which may be cut, which are kept and why, and what each costs.
+def inspect(model: nn.Module, example: Example, *, protect: Sequence[str] = ()) -> Partition:
+    """Find all channels of a model, in groups: which can be cut, which must stay and why, and what each costs.
 
-    The model runs on `example` as it is and is left as it was. `keep` names modules whose channels must stay.
+    The model runs on the example as it is, and is left as it was.
 
     Example: `print(trainonce.inspect(model, torch.randn(1, 3, 224, 224)))`.
-    """
-    _check_arguments(model, example, keep)
-    with proof.modes_kept(model):
-        recording, needs_values = record_evaluation(model, example)
-        record_training(model, example, recording, needs_values=needs_values)
-        recording.answers.clear()
-        keep_matching(recording, keep)
 
-        solver = keep_contradicted(recording, parameter_order(model))
+    Args:
+        model: Any `nn.Module`; it is not copied, exported or wrapped.
+        example: What the model is called with: one tensor, a tuple of positional inputs, or a dict of keyword
+            inputs. A batch of one is enough.
+        protect: Modules that must not lose channels, as patterns on their names: `["head*", "layer4.*"]`.
+
+    Returns:
+        The groups as plain data: print it, pickle it, or make a `trainonce.Plan` from it.
+
+    Raises:
+        ModelError: The model does not run on the example, or has no parameters.
+        ValueError: A pattern in `protect` matches nothing.
+    """
+    _check_arguments(model, example, protect)
+    with modes_kept(model):
+        traced = trace(model, example, protect=protect)
         model.eval()
-        return _proven_partition(model, solver, example)
+        return proof.prove(model, traced)
 
 
 def cut(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer | None = None) -> nn.Module:
-    """Remove what the plan drops from the model, in place, with its gradients and the optimizer's state.
+    """Remove what a plan drops from a model, in place: weights, gradients and optimizer state.
 
-    Returns the model.
-
-    The cut proves itself on the plan's example: same outputs as with the dropped channels silent, and a
-    backward pass. If it can't, PlanError is raised and everything is as before.
+    The cut proves itself on the plan's example: it must give the same outputs as the model with the dropped
+    channels silenced, and gradients must flow. If not, everything is as before.
 
     Example: `trainonce.cut(model, trainonce.Plan.random(partition, keep=0.5), optimizer=optimizer)`.
+
+    Args:
+        model: The model that the plan was made for. Its modules and parameters stay the same objects.
+        plan: What stays, such as `trainonce.Plan.from_masks(partition, masks)`.
+        optimizer: The one that trains the model, if there is one; its state is cut along.
+
+    Returns:
+        The model.
+
+    Raises:
+        PlanError: The plan was made for another model, or the cut can't be proven; the model is unchanged.
     """
     check_fits(model, plan)
     if optimizer is not None:
         check_owned(optimizer, model)
     restore = snapshot(model, optimizer)
     try:
-        with proof.modes_kept(model):
+        with modes_kept(model):
             model.eval()
             if plan.example is None:
                 apply_plan(model, plan, optimizer=optimizer)
@@ -77,7 +83,7 @@ def cut(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer | None
         restore()
         if not isinstance(error, Exception) or isinstance(error, PlanError):
             raise
-        way_out = "The model is unchanged; keep the layer concerned with keep=[...]."
+        way_out = "The model is unchanged; inspect it again with protect=[...] for that layer."
         raise PlanError(f"the cut model does not run ({reason_of(error, longest=300)}). {way_out}") from error
     return model
 
@@ -119,138 +125,23 @@ def _cut_and_prove(
         )
 
 
-def _check_arguments(model: Any, example: Any, keep: Any) -> None:
+def _check_arguments(model: Any, example: Any, protect: Any) -> None:
     if not isinstance(model, nn.Module):
         raise ModelError(f"inspect needs an nn.Module, got {type(model).__name__}. Build the model first.")
     if next(model.parameters(), None) is None:
         raise ModelError(
-            f"{type(model).__name__} has no parameters, so there is nothing to cut. Give a model with layers."
+            f"{type(model).__name__} has no parameters, so there is nothing to cut. Pass a model with layers."
         )
     if not isinstance(example, Tensor | tuple | dict):
         raise ModelError(
             f"inspect needs an example to run the model on, got {type(example).__name__}. "
-            f"Give a tensor, a tuple of inputs, or a dict of keyword inputs."
+            f"Pass a tensor, a tuple of inputs, or a dict of keyword inputs."
         )
     if (
-        isinstance(keep, str)
-        or not isinstance(keep, Sequence)
-        or not all(isinstance(pattern, str) for pattern in keep)
+        isinstance(protect, str)
+        or not isinstance(protect, Sequence)
+        or not all(isinstance(pattern, str) for pattern in protect)
     ):
-        raise ModelError(f"keep must be a list of patterns, got {keep!r}. Write for example keep=['head*'].")
-
-
-def record_evaluation(model: nn.Module, example: Example) -> tuple[Recording, bool]:
-    """What the model does in eval mode, and whether it had to be computed in full to see it.
-
-    Leaves it in that mode.
-    """
-    model.eval()
-    if not any(parameter.is_meta for parameter in model.parameters()):
-        recording = Recording()
-        # Whatever fails without values, not only the asking for one, is tried again with them.
-        with suppress(Exception):
-            record(model, example, recording, counts_cost=True, with_values=False)
-            return recording, False
-    recording = Recording()
-    try:
-        record(model, example, recording, counts_cost=True, with_values=True)
-    except Exception as error:
-        words = f"{type(error).__name__}: {reason_of(error, longest=300)}"
         raise ModelError(
-            f"{type(model).__name__} fails on the example ({words}). Give an example that the model accepts."
-        ) from error
-    return recording, True
-
-
-def record_training(model: nn.Module, example: Example, recording: Recording, *, needs_values: bool) -> None:
-    """Add what exists only in training, which reads channels too. Leaves the model in that mode."""
-    idle = [
-        name
-        for name, parameter in model.named_parameters()
-        if name not in recording.used and parameter.numel() > 1
-    ]
-    problem = ""
-    for with_values, attempt in itertools.product((False, True), (example, _doubled(example))):
-        if needs_values and not with_values:
-            continue
-        model.train()
-        try:
-            record(model, attempt, recording, counts_cost=False, with_values=with_values)
-        except Exception as error:
-            problem = reason_of(error, longest=300)
-            needs_values |= isinstance(error, ValueNeededError)
-        else:
-            break
-    else:
-        recording.notes.append(
-            f"training mode could not be recorded on this example ({problem}); what only it uses was not seen"
+            f"protect must be a list of patterns, got {protect!r}. For example: protect=['head*']."
         )
-    idle = [name for name in idle if name not in recording.used]
-    keep_before_branches(recording, idle)
-    if idle:
-        recording.notes.append(
-            f"{len(idle)} parameters are never used on this example, {idle[0]} the first; they are left alone"
-        )
-
-
-def _doubled(example: Example) -> Example:
-    """Batch norm in training needs more than one sample."""
-    return tree_map_only(
-        Tensor, lambda tensor: torch.cat([tensor, tensor]) if tensor.dim() else tensor, example
-    )
-
-
-def _proven_partition(model: nn.Module, solver: SizeSolver, example: Example) -> Partition:
-    """The partition; groups whose cut moves the output, tried on scratch weights, are kept with that reason."""
-    recording = solver.recording
-    partition = build_partition(model, solver, example)
-    dtypes = proof.proving_dtypes(model)
-    while partition.prunable_groups:
-        bad = _unproven(model, partition, dtypes)
-        if not bad:
-            break
-        for group in partition.groups:
-            if group.name in bad:
-                part = group.slices[0]
-                recording.book.keep(recording.slots[part.tensor, part.axis][part.positions], bad[group.name])
-        solver = SizeSolver(recording, number_channels(recording, parameter_order(model)), solver.checks)
-        partition = build_partition(model, solver, example)
-    return partition
-
-
-def _unproven(model: nn.Module, partition: Partition, dtypes: list[torch.dtype | None]) -> dict[str, str]:
-    """The groups that fail the proof in the best precision that the model runs in, with the reason."""
-    masks = random_masks(partition.groups, 4)
-
-    def complaint(names: list[str], dtype: torch.dtype | None, tolerance: float) -> str | None:
-        try:
-            plan = Plan.from_masks(partition, {name: masks[name] for name in names})
-            difference = proof.difference_on_scratch(model, plan, partition.example, dtype)
-        except Exception as error:
-            return f"the proof failed, the cut model does not run ({reason_of(error, longest=300)})"
-        return (
-            None
-            if difference <= tolerance
-            else f"the proof failed, cutting it moves the output by {difference:.1e} of its scale"
-        )
-
-    own = _precision(model)
-    quick = proof.quick_tolerance(own, partition.macs)
-    if quick > 0 and complaint(list(masks), None, quick) is None:
-        return {}
-    idle = None
-    for dtype in dtypes:
-        in_precision = partial(complaint, dtype=dtype, tolerance=proof.TOLERANCE.get(dtype or own, 5e-2))
-        if in_precision(list(masks)) is None:
-            return {}
-        # A model that fails with nothing cut says nothing about any group: try its own precision.
-        idle = in_precision([])
-        if idle is None:
-            return proof.failing(list(masks), in_precision)
-    return dict.fromkeys(masks, idle or "the proof could not run")
-
-
-def _precision(model: nn.Module) -> torch.dtype:
-    return next(
-        (parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()), torch.float32
-    )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +11,15 @@ from torch.utils._pytree import tree_map_only
 
 from trainonce.execution.comparison import relative_difference
 from trainonce.execution.forward import copied, output_tensors, run_model
+from trainonce.execution.restoring import buffers_kept, gradients_aside
 from trainonce.messages.plain_text import reason_of
 from trainonce.structure.channels import Example
+from trainonce.structure.partition import Partition
 from trainonce.structure.plan import Plan
-from trainonce.surgery.slicing import apply_plan, silence, snapshot
+from trainonce.surgery.scratch import own_weights, scratch_weights
+from trainonce.surgery.slicing import apply_plan, silence
+from trainonce.tracing.contradictions import random_masks
+from trainonce.tracing.trace import Trace
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 5e-2}
 """Largest difference, relative to the output's scale, that rounding explains in a deep model."""
@@ -30,101 +34,6 @@ LARGE_MACS = 10_000_000_000
 """Above this, float64 on a CPU takes too long and is asked only where float32 shows a difference that rounding doesn't explain."""
 
 
-@contextmanager
-def modes_kept(model: nn.Module) -> Iterator[None]:
-    """Each module's train or eval mode, and the random stream, are as before afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    with torch.inference_mode(mode=False), torch.random.fork_rng(devices=[]):
-        try:
-            yield
-        finally:
-            for module, training in modes:
-                module.training = training
-
-
-@contextmanager
-def scratch_weights(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
-    """Lend the model redrawn weights in `dtype`; tiny initial values would hide a wrong cut."""
-    restore = snapshot(model)
-    generator = torch.Generator().manual_seed(0)
-    noise = _Noise(
-        sum(parameter.numel() for parameter in model.parameters() if not parameter.is_meta), generator
-    )
-    try:
-        with torch.no_grad():
-            for tensor in (*model.parameters(), *model.buffers()):
-                tensor.grad = None
-                if not tensor.is_meta and tensor.is_floating_point():
-                    wanted = tensor.dtype if dtype is None else dtype
-                    tensor.data = (
-                        _redrawn(tensor, noise, wanted)
-                        if isinstance(tensor, nn.Parameter)
-                        else tensor.to(wanted, copy=True)
-                    )
-                elif not tensor.is_meta:
-                    tensor.data = tensor.data.clone()
-            for module in model.modules():
-                if (
-                    isinstance(module, nn.modules.batchnorm._BatchNorm)
-                    and module.running_mean is not None
-                    and not module.running_mean.is_meta
-                ):
-                    _redraw_statistics(module, generator)
-        yield
-    finally:
-        restore()
-
-
-@contextmanager
-def own_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
-    """Lend the model copies of its own weights in `dtype`."""
-    restore = snapshot(model)
-    try:
-        for tensor in (*model.parameters(), *model.buffers()):
-            tensor.grad = None
-            tensor.data = tensor.data.to(dtype if tensor.is_floating_point() else tensor.dtype, copy=True)
-        yield
-    finally:
-        restore()
-
-
-class _Noise:
-    """Normal numbers without end.
-
-    They begin again after a while, because drawing them takes longer than a model's forward pass.
-    """
-
-    PERIOD = 1_000_003
-    """A prime, so that no two rows of a matrix are the same numbers."""
-
-    def __init__(self, count: int, generator: torch.Generator) -> None:
-        self._numbers = torch.randn(min(count, self.PERIOD), generator=generator)
-        self._next = 0
-
-    def draw(self, shape: torch.Size, scale: float, like: Tensor, dtype: torch.dtype) -> Tensor:
-        """The next numbers, times `scale`, on the device of `like`."""
-        drawn = torch.empty(shape.numel(), dtype=dtype, device=like.device)
-        filled = 0
-        while filled < drawn.numel():
-            part = self._numbers[self._next : self._next + drawn.numel() - filled]
-            torch.mul(part.to(like.device), scale, out=drawn[filled : filled + part.numel()])
-            filled += part.numel()
-            self._next = (self._next + part.numel()) % self._numbers.numel()
-        return drawn.reshape(shape)
-
-
-def _redrawn(tensor: Tensor, noise: _Noise, dtype: torch.dtype) -> Tensor:
-    if tensor.dim() >= 2 and tensor.numel() > tensor.shape[0] > 1:
-        return noise.draw(tensor.shape, (tensor.shape[0] / tensor.numel()) ** 0.5, tensor, dtype)
-    return tensor.to(dtype) + noise.draw(tensor.shape, 0.3, tensor, dtype)
-
-
-def _redraw_statistics(module: Any, generator: torch.Generator) -> None:
-    size = module.running_mean.shape
-    module.running_mean.copy_(0.3 * torch.randn(size, generator=generator))
-    module.running_var.copy_(0.5 + torch.rand(size, generator=generator))
-
-
 def outputs_of(model: nn.Module, example: Example) -> list[Tensor]:
     """The model's output tensors on the example, without gradients, from a fixed random state."""
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -133,16 +42,17 @@ def outputs_of(model: nn.Module, example: Example) -> list[Tensor]:
 
 
 def backward_refusal(model: nn.Module, example: Example) -> str | None:
-    """Why no gradient can be computed on the example; None if it can.
+    """Why no gradient can be computed on the example; None if one can.
 
     Gradients and buffers are left as they were.
     """
-    saved = [(parameter, parameter.grad) for parameter in model.parameters()]
-    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers() if not buffer.is_meta]
     try:
-        for parameter, _ in saved:
-            parameter.grad = None
-        with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+        with (
+            gradients_aside(model.parameters()),
+            buffers_kept(model),
+            torch.enable_grad(),
+            torch.random.fork_rng(devices=[]),
+        ):
             outputs = [
                 tensor
                 for tensor in output_tensors(run_model(model, copied(example)))
@@ -155,11 +65,6 @@ def backward_refusal(model: nn.Module, example: Example) -> str | None:
                 torch.autograd.grad([tensor.sum() for tensor in outputs], learned, allow_unused=True)
     except Exception as error:
         return reason_of(error, longest=300)
-    finally:
-        for parameter, grad in saved:
-            parameter.grad = grad
-        for buffer, content in buffers:
-            buffer.data = content
     return None
 
 
@@ -172,7 +77,7 @@ def cast(example: Example, dtype: torch.dtype | None) -> Example:
     )
 
 
-def proving_dtypes(model: nn.Module) -> list[torch.dtype | None]:
+def _proving_dtypes(model: nn.Module) -> list[torch.dtype | None]:
     """Precisions to prove in, best first: float64, then the model's own (None)."""
     return [None] if any(parameter.is_meta for parameter in model.parameters()) else [torch.float64, None]
 
@@ -224,3 +129,52 @@ def failing(groups: list[str], complaint: Callable[[list[str]], str | None]) -> 
     found = failing(groups[:middle], complaint) | failing(groups[middle:], complaint)
     # Harmless apart but not together: give up the whole set rather than guess.
     return found or dict.fromkeys(groups, words)
+
+
+def prove(model: nn.Module, traced: Trace) -> Partition:
+    """The partition of a traced model in eval mode, proven on scratch weights.
+
+    Groups whose cut moves the output are kept, with that reason.
+    """
+    partition = traced.partition()
+    while partition.prunable_groups and (failed := _unproven(model, partition)):
+        partition = traced.partition_keeping(partition, failed)
+    return partition
+
+
+def _unproven(model: nn.Module, partition: Partition) -> dict[str, str]:
+    """The groups that fail the proof in the best precision that the model runs in, with the reason."""
+    masks = random_masks(partition.groups, seed=4)
+
+    def complaint(names: list[str], dtype: torch.dtype | None, tolerance: float) -> str | None:
+        try:
+            plan = Plan.from_masks(partition, {name: masks[name] for name in names})
+            difference = difference_on_scratch(model, plan, partition.example, dtype)
+        except Exception as error:
+            return f"the proof failed, the cut model does not run ({reason_of(error, longest=300)})"
+        return (
+            None
+            if difference <= tolerance
+            else f"the proof failed, cutting it moves the output by {difference:.1e} of its scale"
+        )
+
+    own = _precision(model)
+    quick = quick_tolerance(own, partition.macs)
+    if quick > 0 and complaint(list(masks), None, quick) is None:
+        return {}
+    idle = None
+    for dtype in _proving_dtypes(model):
+        in_precision = partial(complaint, dtype=dtype, tolerance=TOLERANCE.get(dtype or own, 5e-2))
+        if in_precision(list(masks)) is None:
+            return {}
+        # A model that fails with nothing cut says nothing about any group: try its own precision.
+        idle = in_precision([])
+        if idle is None:
+            return failing(list(masks), in_precision)
+    return dict.fromkeys(masks, idle or "the proof could not run")
+
+
+def _precision(model: nn.Module) -> torch.dtype:
+    return next(
+        (parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()), torch.float32
+    )

@@ -9,19 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from trainonce.errors import PlanError
-from trainonce.structure.channels import (
-    AttributeChange,
-    ChannelGroup,
-    Contraction,
-    Example,
-    Factor,
-    Partition,
-    Role,
-    Slice,
-)
-from trainonce.tracing.sizes.checks import Check, Replays, Survivors
-from trainonce.tracing.sizes.solver import attribute_changes, checks_of, solve
+from trainonce.structure.channels import ChannelGroup, Contraction, Example, Factor, Role, Slice
+from trainonce.structure.partition import Partition
+from trainonce.tracing.sizes.rules import SizeRules
 from trainonce.tracing.state.labels import KERNEL, LabelBook, Layer, Slot
 from trainonce.tracing.state.recording import Product, Recording
 
@@ -33,6 +23,19 @@ class Numbering:
     groups: tuple[ChannelGroup, ...]
     channel_of_label: Tensor
     """-1 for labels that belong to no group."""
+
+    def alive_labels(self, masks: Mapping[str, Tensor]) -> Tensor:
+        """For every label whether the masks leave it; groups without a mask stay whole."""
+        everything = [
+            masks.get(group.name, torch.ones(group.num_channels, dtype=torch.bool)) for group in self.groups
+        ]
+        return torch.cat([*everything, torch.ones(1, dtype=torch.bool)])[self.channel_of_label]
+
+    def prunable_channels(self) -> Tensor:
+        """The channel of every label; -1 for those that may not be cut as well."""
+        prunable = [torch.full((group.num_channels,), group.kept_because is None) for group in self.groups]
+        is_prunable = torch.cat([*prunable, torch.zeros(1, dtype=torch.bool)])[self.channel_of_label]
+        return torch.where(is_prunable, self.channel_of_label, -1)
 
 
 def settle(recording: Recording) -> None:
@@ -56,18 +59,18 @@ def settle(recording: Recording) -> None:
         waiting = still
 
 
-def keep_matching(recording: Recording, patterns: Sequence[str]) -> None:
+def keep_protected(recording: Recording, patterns: Sequence[str]) -> None:
     """Keep what the user named: every channel written by a module or tensor that matches a pattern."""
     for pattern in patterns:
         matched = [slot for slot in recording.slots if _matches(slot[0], pattern)]
         if not matched:
             raise ValueError(
-                f"keep={pattern!r} matches no module of this model. Give names from model.named_modules(), "
+                f"protect={pattern!r} matches no module of this model. Use names from model.named_modules(), "
                 "with * for any part."
             )
         for slot in matched:
             if slot in recording.writers:
-                recording.book.keep(recording.slots[slot], f"you asked to keep {pattern!r}")
+                recording.book.keep(recording.slots[slot], f"you protected {pattern!r}")
 
 
 def keep_before_branches(recording: Recording, idle: Sequence[str]) -> None:
@@ -213,44 +216,6 @@ def _tensor_size(name: str, parameter: Tensor, recording: Recording, channel_of_
     return _contraction(recording.book, Product(name, 1, sizes, tuple(layers)), channel_of_label)
 
 
-class SizeSolver:
-    """Finds the attributes that a choice of channels changes; belongs to one recording and numbering."""
-
-    def __init__(self, recording: Recording, numbering: Numbering, checks: list[Check] | None = None) -> None:
-        """Ready to solve for any masks."""
-        self.recording = recording
-        self.numbering = numbering
-        self.checks = checks_of(recording) if checks is None else checks
-
-    def attempt(
-        self, masks: Mapping[str, Tensor], replays: Replays | None = None
-    ) -> tuple[tuple[AttributeChange, ...], list[Check]]:
-        """Attribute changes, and the checks that can't be met.
-
-        Many attempts are quicker if they share their replays.
-        """
-        everything = [
-            masks.get(group.name, torch.ones(group.num_channels, dtype=torch.bool))
-            for group in self.numbering.groups
-        ]
-        alive = torch.cat([*everything, torch.ones(1, dtype=torch.bool)])
-        changed, failed = solve(
-            self.checks,
-            Survivors(self.recording, self.numbering.channel_of_label, alive, replays or Replays()),
-        )
-        return attribute_changes(changed, self.recording.originals), failed
-
-    def __call__(self, masks: Mapping[str, Tensor]) -> tuple[AttributeChange, ...]:
-        """Attribute changes; raises PlanError if the masks contradict a size in the model."""
-        changes, failed = self.attempt(masks)
-        if failed:
-            raise PlanError(
-                f"these masks don't fit the model: {failed[0].reason}. Keep the group whole, or as many "
-                "channels in each part."
-            )
-        return changes
-
-
 def parameter_order(model: nn.Module) -> dict[str, int]:
     """Where each parameter and buffer stands in the model."""
     return {
@@ -258,14 +223,14 @@ def parameter_order(model: nn.Module) -> dict[str, int]:
     }
 
 
-def build_partition(model: nn.Module, solver: SizeSolver, example: Example) -> Partition:
-    """Read the groups off a settled recording."""
-    recording = solver.recording
-    label_channels = solver.numbering.channel_of_label
+def build_partition(model: nn.Module, recording: Recording, rules: SizeRules, example: Example) -> Partition:
+    """Read the groups off a settled recording; nothing in the partition is the recording's."""
+    numbering = number_channels(recording, parameter_order(model))
+    label_channels = numbering.channel_of_label
     tensors = dict(model.named_parameters()) | dict(model.named_buffers())
     return Partition(
         model=f"{type(model).__module__}.{type(model).__qualname__}",
-        groups=solver.numbering.groups,
+        groups=numbering.groups,
         contractions=tuple(
             _contraction(recording.book, product, label_channels) for product in recording.products
         ),
@@ -276,5 +241,5 @@ def build_partition(model: nn.Module, solver: SizeSolver, example: Example) -> P
         shapes={name: tuple(tensor.shape) for name, tensor in tensors.items()},
         notes=tuple(recording.notes),
         example=example,
-        solve_sizes=solver,
+        sizes=rules.in_channels(numbering.prunable_channels()),
     )

@@ -20,7 +20,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "gradual": policies.Gradual,
     "norm_scale": policies.NormScale,
     "paper_controller": policies.Controller,
-    "penalise_all": policies.PenalizeAll,
+    "penalize_all": policies.PenalizeAll,
     "random": policies.RandomChoice,
     "static_salience": policies.StaticSalience,
     "taylor": policies.Taylor,

@@ -20,7 +20,8 @@ from trainonce.pruning.distributed import unwrapped_model
 from trainonce.pruning.pruner import ShortRunWarning
 from trainonce.runs.environment import describe_environment
 from trainonce.runs.report.live import NullView, View, choose_view
-from trainonce.structure.channels import Example, Partition
+from trainonce.structure.channels import Example
+from trainonce.structure.partition import Partition
 from trainonce.training.arguments import Optimizer, make_optimizer, settle
 from trainonce.training.batches.sources import Source, first_batch, split_data
 from trainonce.training.loop.evaluation import CrossEntropy, Loss, Scores, evaluate, logits_of

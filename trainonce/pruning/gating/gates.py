@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from trainonce.errors import LossError
+from trainonce.execution import restoring
+from trainonce.execution.restoring import buffers_kept, contents_kept, modes_kept
 from trainonce.pruning.distributed import averaged, gradient_exchange_paused
 from trainonce.pruning.units import Rows, Units
 
@@ -46,15 +48,11 @@ class Gates:
 
         Every bit is restored afterwards.
         """
-        names = {rows.tensor for rows in self.rows}
-        whole = {name: self.tensors[name].detach().clone() for name in names}
-        try:
+        names = list(dict.fromkeys(rows.tensor for rows in self.rows))
+        with contents_kept(self.tensors[name] for name in names) as contents:
             for rows in self.rows:
                 self.tensors[rows.tensor].data.mul_(self._factor(rows, masks))
-            yield whole
-        finally:
-            for name, content in whole.items():
-                self.tensors[name].data.copy_(content)
+            yield dict(zip(names, contents, strict=True))
 
     def evaluate(self, closure: Callable[[], Tensor], masks: Tensor) -> tuple[Tensor, Tensor]:
         """The loss with these masks, and its gradient with respect to each mask.
@@ -169,12 +167,12 @@ def gradients_aside(
     Yields a wrapper for closures that raises LossError if they call backward. Gradients are set aside, not
     copied.
     """
-    aside = [(parameter, parameter.grad) for parameter in parameters]
+    watched_parameters = list(parameters)
 
     def watched(closure: Callable[[], Tensor]) -> Callable[[], Tensor]:
         def called() -> Tensor:
             loss = closure()
-            if any(parameter.grad is not None for parameter, _ in aside):
+            if any(parameter.grad is not None for parameter in watched_parameters):
                 raise LossError(
                     "the loss function must not call backward(). Return the loss; the pruner computes the "
                     "gradients it needs."
@@ -183,13 +181,8 @@ def gradients_aside(
 
         return called
 
-    for parameter, _ in aside:
-        parameter.grad = None
-    try:
+    with restoring.gradients_aside(watched_parameters):
         yield watched
-    finally:
-        for parameter, gradient in aside:
-            parameter.grad = gradient
 
 
 def _on_axis(factor: Tensor, axis: int, num_axes: int) -> Tensor:
@@ -199,23 +192,5 @@ def _on_axis(factor: Tensor, axis: int, num_axes: int) -> Tensor:
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
     """A context that restores buffers (batch-norm statistics), train/eval modes and random states."""
-    buffers = [
-        (module, name, buffer, buffer.clone())
-        for module in model.modules()
-        for name, buffer in module._buffers.items()
-        if buffer is not None
-    ]
-    modes = [(module, module.training) for module in model.modules()]
-    devices = sorted(
-        {parameter.device.index or 0 for parameter in model.parameters() if parameter.device.type == "cuda"}
-    )
-    with torch.random.fork_rng(devices=devices):
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for module, name, buffer, content in buffers:
-                    buffer.copy_(content)
-                    module._buffers[name] = buffer
-            for module, training in modes:
-                module.training = training
+    with modes_kept(model), buffers_kept(model):
+        yield

@@ -9,10 +9,12 @@ from torch import Tensor, nn
 
 from trainonce.execution.comparison import relative_difference
 from trainonce.execution.forward import copied, output_tensors, run_model
+from trainonce.execution.restoring import modes_kept
 from trainonce.pruning.gating.gates import Gates
 from trainonce.pruning.units import Rows, Units
 from trainonce.structure.channels import Example
-from trainonce.surgery.proof import TOLERANCE, failing, modes_kept, outputs_of, scratch_weights
+from trainonce.surgery.proof import TOLERANCE, failing, outputs_of
+from trainonce.surgery.scratch import scratch_weights
 
 FAINT = 1e-4
 """All writers of every second unit are scaled by this; what has another writer behind it fades twice."""

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim.optimizer import _global_optimizer_post_hooks
 
-from trainonce.surgery.slicing import WAY_OUT, foreign_state
+from trainonce.surgery.optimizer_state import WAY_OUT, foreign_state
 
 
 def refusal(optimizer: torch.optim.Optimizer) -> str | None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trainonce.errors import PrunerError
 from trainonce.pruning.notices import Notices
-from trainonce.surgery.slicing import foreign_state
+from trainonce.surgery.optimizer_state import foreign_state
 
 MANY = 20
 """Steps in a row without an optimizer step that are worth a warning.

@@ -15,7 +15,8 @@ from math import prod
 import torch
 from torch import Tensor
 
-from trainonce.structure.channels import Contraction, Factor, Partition
+from trainonce.structure.channels import Contraction, Factor
+from trainonce.structure.partition import Partition
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from rich.text import Text
 from trainonce.messages.plain_text import in_one_line
 from trainonce.runs.report.figures import in_units
 from trainonce.runs.report.shares import Share, measure_shares
-from trainonce.structure.channels import ChannelGroup, Partition, Role
+from trainonce.structure.channels import ChannelGroup, Role
+from trainonce.structure.partition import Partition
 
 _LONGEST_MODULE = 36
 _MODULE_NAME = re.compile(r" in (?!place\b|the\b)[\w.]+(?= |,|$)")

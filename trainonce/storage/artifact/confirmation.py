@@ -21,19 +21,21 @@ from torch.utils._pytree import tree_map_only
 
 from trainonce.errors import ModelError, ModelMismatchError
 from trainonce.execution.outline import OutlineError, stand_in
+from trainonce.execution.restoring import modes_kept
 from trainonce.messages.plain_text import quoted, shown
 from trainonce.storage.artifact.rationing import Ration, TooLargeError
 from trainonce.structure.channels import AttributeChange
 from trainonce.structure.plan import Plan
 from trainonce.structure.succession import joined
-from trainonce.surgery import proof
-from trainonce.surgery.inspection import record_evaluation, record_training
-from trainonce.surgery.slicing import SIZES
+from trainonce.surgery.remembered_sizes import SIZES
 from trainonce.tracing.partition import settle
-from trainonce.tracing.sizes.checks import Assignment, Replays, Survivors
-from trainonce.tracing.sizes.solver import checks_of, solve
+from trainonce.tracing.sizes.checks import Assignment
+from trainonce.tracing.sizes.rules import SizeRules
+from trainonce.tracing.sizes.solver import solve
+from trainonce.tracing.sizes.survivors import Replays, Survivors
 from trainonce.tracing.state.expressions import Attribute
 from trainonce.tracing.state.recording import Recording
+from trainonce.tracing.trace import record_evaluation, record_training
 
 
 def confirm_sizes(model: nn.Module, plans: Sequence[Plan], example: Any = None) -> None:
@@ -53,7 +55,7 @@ def confirm_sizes(model: nn.Module, plans: Sequence[Plan], example: Any = None) 
     name = _name_of(next(change for changes in own for change in changes))
     refusal = None
     try:
-        with proof.modes_kept(model), Ration() if example is None else nullcontext():
+        with modes_kept(model), Ration() if example is None else nullcontext():
             for recording in _recordings(
                 model, _placed(model, stand_in(plans[0].outline) if example is None else example)
             ):
@@ -85,12 +87,9 @@ def _recordings(model: nn.Module, example: Any) -> Iterator[Recording]:
 def _solved(recording: Recording, wholes: Sequence[Plan]) -> list[Assignment]:
     """For each plan what every size becomes that must change."""
     settle(recording)
-    checks, replays = checks_of(recording), Replays()
+    checks, replays = SizeRules.of(recording).checks(), Replays()
     roots = recording.book.roots(torch.arange(recording.book.num_labels))
-    return [
-        solve(checks, Survivors(recording, roots, _alive(recording, roots, plan), replays))[0]
-        for plan in wholes
-    ]
+    return [solve(checks, Survivors(_alive(recording, roots, plan)[roots], replays))[0] for plan in wholes]
 
 
 def _find_unconfirmed(own: Sequence[Sequence[AttributeChange]], solved: Sequence[Assignment]) -> str | None:

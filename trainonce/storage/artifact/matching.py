@@ -12,11 +12,13 @@ from typing import Any
 from torch import nn
 
 from trainonce.errors import ModelMismatchError, PlanError
+from trainonce.execution.restoring import snapshot
 from trainonce.messages.plain_text import quoted, shown
 from trainonce.storage.artifact.confirmation import confirm_sizes
 from trainonce.storage.artifact.manifest import Manifest, class_name, first_names, kind_of, persistent_tensors
 from trainonce.structure.plan import Plan
-from trainonce.surgery.slicing import apply_plan, check_fits, plans_of, snapshot
+from trainonce.surgery.fitting import check_fits
+from trainonce.surgery.slicing import apply_plan, plans_of
 
 WAYS_OUT = "Build the model with the settings it was trained with, or load into the small model itself."
 

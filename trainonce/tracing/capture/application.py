@@ -11,15 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainonce.tracing.operators.pointwise import pointwise
 from trainonce.tracing.operators.registry import (
-    MOVEMENT,
-    RULES,
     Call,
     Layers,
-    Rule,
+    RuleFunction,
     aten,
+    find_rule,
+    is_product,
     no_rule,
-    pointwise,
+    only_moves_data,
     tensors_in,
 )
 from trainonce.tracing.state.labels import LabelBook, Layer, Value
@@ -84,12 +85,12 @@ def _same_or_new(book: LabelBook, layer: Layer, incoming: list[Layer]) -> Layer:
 def _layers_of_result(call: Call, known: list[Value], is_weight: bool) -> Layers | list[Layers]:
     constant = (
         is_weight
-        and call.operator not in MOVEMENT
+        and not only_moves_data(call.operator)
         and not any(layer.origins - call.tracer.buffers for value in known for layer in value.layers)
     )
     # Tables computed from buffers (rotary frequencies) are constants: their channels are nobody's.
     if not constant and (call.operator is aten.expand.default or any(value.layers for value in known)):
-        return _find_rule(call)(call)
+        return _function_for(call)(call)
     _count_cost(call)
     return ()
 
@@ -112,9 +113,10 @@ def _question(call: Call, values: list[Value | None]) -> Hashable:
     # How a copy treats labels depends on what else lies in the target's memory.
     if call.name == "copy_" or any(tensor.dim() and not tensor.is_floating_point() for tensor in constants):
         return None
-    if getattr(RULES.get(call.operator), "sees_labels_alone", False):
+    found = find_rule(call.operator)
+    if found is not None and found.sees_labels_alone:
         return (
-            RULES[call.operator],
+            found,
             len(tensors_in(call.result)),
             call.where,
             tuple(map(describe, call.tensors)),
@@ -123,10 +125,9 @@ def _question(call: Call, values: list[Value | None]) -> Hashable:
     return call.operator, call.where, call.tracer.is_opaque, arguments
 
 
-def _find_rule(call: Call) -> Rule:
-    for key in (call.operator, call.operator._schema.name):
-        if key in RULES:
-            return RULES[key]
+def _function_for(call: Call) -> RuleFunction:
+    if (found := find_rule(call.operator)) is not None:
+        return found.function
     # torch.equal is called pointwise, but what it gives is no tensor.
     return pointwise if _is_pointwise(call.operator) and tensors_in(call.result) else no_rule
 
@@ -142,9 +143,8 @@ def _is_pointwise(operator: Any) -> bool:
 
 def _count_cost(call: Call) -> None:
     """Operators on constants and unlabelled data still cost multiply-adds."""
-    found = RULES.get(call.operator)
-    if found is not None and getattr(found, "counts_cost", False):
-        found(call)
+    if is_product(call.operator):
+        _function_for(call)(call)
 
 
 def _note_writers(tracer: Tracer, layers: Layers) -> None:

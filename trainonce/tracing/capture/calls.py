@@ -90,9 +90,8 @@ class CallMode(TorchFunctionMode):
             return func(*args, **kwargs)
         if func in COUNTING and (value := tracer.value(args[0])) is not None:
             axes = range(len(value.shape)) if func is not torch.Tensor.__len__ else range(1)
-            tracer.ledger.pinned += [
-                (AxisSize(value, axis), value.shape[axis], tracer.where()) for axis in axes
-            ]
+            for axis in axes:
+                tracer.ledger.pin(AxisSize(value, axis), value.shape[axis])
         if func in LEAVING:
             if args[0] in tracer.hollow:
                 tracer.refuse(func.__name__)
@@ -100,21 +99,21 @@ class CallMode(TorchFunctionMode):
                 tracer.book.keep(
                     layer.ids, f"{func.__name__} in {tracer.where() or 'the model'} takes it out of torch"
                 )
-        tracer.only_movement = True
-        tracer.call = (func, args, kwargs)
         before = map_leaves(
             lambda item: self._before(item) if isinstance(item, Tensor) else source_of(item), (args, kwargs)
         )
         if func is torch.nn.functional.scaled_dot_product_attention and kwargs.get("scale") is None:
             self._pin_head_size(before)
         # The fused recurrent kernels hide the products that the layers are made of.
-        with _without_fused_kernels() if func in RECURRENT else nullcontext():
+        with (
+            _without_fused_kernels() if func in RECURRENT else nullcontext(),
+            tracer.calling(func, args, kwargs) as call,
+        ):
             result = func(*args, **kwargs)
-        tracer.call = None
         if getattr(func, "__name__", "") in CREATION and isinstance(result, Tensor):
             with _disable_current_modes():
                 self._note_creation(func.__name__, before, result)
-        elif tracer.only_movement and func not in VALUES:
+        elif call.only_moves_data and func not in VALUES:
             self._note_movement(func, before, result)
         elif getattr(func, "__name__", "") not in FOLLOWING:
             self._pin_scalars((args, kwargs))
@@ -144,14 +143,14 @@ class CallMode(TorchFunctionMode):
         """A size that takes part in arithmetic on tensors (`x / x.shape[1]`) must not change."""
         for number in leaves_of(arguments):
             if isinstance(number, TracedInt):
-                self.tracer.ledger.pinned.append((number.source, int.__int__(number), self.tracer.where()))
+                self.tracer.ledger.pin(number.source, int.__int__(number))
 
     def _pin_head_size(self, before: Any) -> None:
         """Attention without a scale of its own divides by the root of the head's size."""
         query = next((item for item in leaves_of(before) if isinstance(item, Value)), None)
         if query is not None:
             axis = len(query.shape) - 1
-            self.tracer.ledger.pinned.append((AxisSize(query, axis), query.shape[axis], self.tracer.where()))
+            self.tracer.ledger.pin(AxisSize(query, axis), query.shape[axis])
 
     def _note_creation(self, name: str, before: Any, result: Tensor) -> None:
         """A tensor made with sizes of other things gets labels of its own, to be tied to what it meets."""

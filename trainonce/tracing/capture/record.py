@@ -17,11 +17,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from trainonce.execution.forward import copied, output_tensors, run_model
+from trainonce.execution.restoring import attributes_kept
 from trainonce.structure.channels import Example
 from trainonce.tracing.capture.application import apply_rule
 from trainonce.tracing.capture.calls import CallMode
 from trainonce.tracing.capture.shape_only import StandIns
-from trainonce.tracing.operators.registry import MOVEMENT, Call
+from trainonce.tracing.operators.registry import Call, only_moves_data
 from trainonce.tracing.state.expressions import Attribute, TracedInt
 from trainonce.tracing.state.labels import Value
 from trainonce.tracing.state.recording import Recording
@@ -35,12 +36,12 @@ def record(
 
     Without values the run is cheap; ValueNeededError is raised if the model asks for one.
     """
-    tracer = Tracer(model, recording, counts_cost=counts_cost)
+    tracer = Tracer(recording, counts_cost=counts_cost)
     example = copied(example)
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         stack.enter_context(torch.random.fork_rng(devices=[]))
-        stack.enter_context(_borrowed_state(model, tracer))
+        stack.enter_context(_traced_state(model, tracer))
         stack.enter_context(_module_names(model, tracer))
         stack.enter_context(_OperatorMode(tracer, with_values=with_values))
         stack.enter_context(CallMode(tracer))
@@ -100,8 +101,7 @@ class _OperatorMode(TorchDispatchMode):
         )
         if func in _TELLING:
             self.tracer.note_branch(args[0])
-        if func not in MOVEMENT:
-            self.tracer.only_movement = False
+        self.tracer.note_operator(moves_data=only_moves_data(func))
         apply_rule(Call(self.tracer, func, args, kwargs, result))
         return result
 
@@ -128,14 +128,9 @@ def _module_names(model: nn.Module, tracer: Tracer) -> Iterator[None]:
 
 
 @contextmanager
-def _borrowed_state(model: nn.Module, tracer: Tracer) -> Iterator[None]:
-    """Trace the integers that modules remember, keep buffers from changing, and put everything back."""
-    saved = [
-        (module, dict(vars(module)), dict(module._buffers))
-        for module in model.modules()
-        if not isinstance(module, torch.jit.ScriptModule)
-    ]
-    try:
+def _traced_state(model: nn.Module, tracer: Tracer) -> Iterator[None]:
+    """Inside, the integers that modules remember are traced, and buffers are copies."""
+    with attributes_kept(model):
         for name, parameter in model.named_parameters(remove_duplicate=False):
             tracer.note_weight(name, parameter)
         copies: dict[int, Tensor] = {}
@@ -150,12 +145,6 @@ def _borrowed_state(model: nn.Module, tracer: Tracer) -> Iterator[None]:
             for name, number in list(vars(module).items()):
                 vars(module)[name] = _traced_attribute(number, path, name, tracer)
         yield
-    finally:
-        for module, attributes, buffers in saved:
-            vars(module).clear()
-            vars(module).update(attributes)
-            module._buffers.clear()
-            module._buffers.update(buffers)
 
 
 def _traced_attribute(number: Any, path: str, name: str, tracer: Tracer) -> Any:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from trainonce.tracing.operators.registry import RULES, aten, tensors_in
+from trainonce.tracing.operators.registry import aten, is_product, tensors_in
 from trainonce.tracing.state.tracer import Tracer
 
 _LEAST_ELEMENTS = 10_000
@@ -44,13 +44,13 @@ class StandIns:
         """What the operator gives; zeros if it is a product, or whatever it makes of such zeros."""
         tensors = tensors_in((args, kwargs))
         hollow = [tensor for tensor in tensors if tensor in self.tracer.hollow]
-        is_product = _is_product(operator) and sum(map(Tensor.numel, tensors)) > _LEAST_ELEMENTS
-        if not hollow and not (is_product and any(map(self._depends_on_input, tensors))):
+        is_large = is_product(operator) and sum(map(Tensor.numel, tensors)) > _LEAST_ELEMENTS
+        if not hollow and not (is_large and any(map(self._depends_on_input, tensors))):
             return operator(*args, **kwargs)
         if hollow:
             self._refuse_questions(operator, args, kwargs, hollow)
         result = (
-            _outline(operator, args, kwargs, tensors[0].device) if is_product else operator(*args, **kwargs)
+            _outline(operator, args, kwargs, tensors[0].device) if is_large else operator(*args, **kwargs)
         )
         # A batch norm writes to its statistics, though its schema does not say so.
         written = (
@@ -86,10 +86,6 @@ class StandIns:
         )
         if tells or picks or overwrites:
             self.tracer.refuse(str(operator))
-
-
-def _is_product(operator: Any) -> bool:
-    return getattr(RULES.get(operator), "counts_cost", False)
 
 
 def _outline(operator: Any, args: Any, kwargs: dict[str, Any], device: torch.device) -> Any:

@@ -1,5 +1,5 @@
 """One rule per operator: what it does to channel labels. Importing the room registers them all."""
 
-from trainonce.tracing.operators import contraction, convolution, joining, movement, normalization
+from trainonce.tracing.operators import contraction, convolution, joining, movement, normalization, pointwise
 
-__all__ = ["contraction", "convolution", "joining", "movement", "normalization"]
+__all__ = ["contraction", "convolution", "joining", "movement", "normalization", "pointwise"]

@@ -12,14 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainonce.tracing.operators.registry import Call, Layers, Rule, align, aten, rule
-from trainonce.tracing.state.labels import Layer
-
-
-def counts_cost(function: Rule) -> Rule:
-    """Mark a rule that is applied to unlabelled data too, because the operator costs multiply-adds."""
-    function.counts_cost = True  # type: ignore[attr-defined]
-    return function
+from trainonce.tracing.operators.registry import Call, Layers, aten, rule
+from trainonce.tracing.state.labels import Layer, align
 
 
 class Operand:
@@ -46,7 +40,10 @@ class Operand:
 def contract(
     call: Call, operands: tuple[Operand, Operand], out: str, sizes: dict[str, int], *, coefficient: int = 1
 ) -> Layers:
-    """The layers of `out` when two operands are multiplied and summed over the letters that `out` lacks."""
+    """The layers of `out` when two operands are multiplied and summed over the letters that `out` lacks.
+
+    It costs `coefficient` multiply-adds for each combination of letters; with 0 no cost is noted.
+    """
     summed = [letter for letter in sizes if letter not in out]
     for operand in operands:
         operand.layers = _free_of_mixed(call, operand, summed)
@@ -179,7 +176,8 @@ def _product(call: Call, layers: list[Layer]) -> Layer:
 
 def _note_cost(call: Call, operands: Sequence[Operand], sizes: dict[str, int], coefficient: int) -> None:
     layers = [(layer, operand.letters) for operand in operands for layer in operand.layers]
-    call.tracer.note_product(coefficient, dict(sizes), tuple(layers))
+    if coefficient:
+        call.tracer.note_product(coefficient, dict(sizes), tuple(layers))
 
 
 def _operand(call: Call, tensor: Tensor, letters: str) -> Operand:
@@ -219,8 +217,7 @@ def added(call: Call, layers: Layers, bias: Any, num_axes: int, scale: Any = 1) 
     return tuple(results)
 
 
-@rule(aten.mm, aten.addmm, aten.bmm, aten.baddbmm)
-@counts_cost
+@rule(aten.mm, aten.addmm, aten.bmm, aten.baddbmm, counts_cost=True)
 def matrix_product(call: Call) -> Layers:
     """(batch) matrix products, with or without something added."""
     left, right = call.args[-2:] if len(call.args) >= 2 else (call.argument("self"), call.argument("mat2"))
@@ -243,13 +240,8 @@ def vector_product(call: Call) -> Layers:
     left, right = call.args
     letters = "nk" if left.dim() == 2 else "k"
     sizes = dict(zip(letters, left.shape, strict=True))
-    call.tracer.skip_cost = True
-    try:
-        return contract(
-            call, (_operand(call, left, letters), _operand(call, right, "k")), letters[:-1], sizes
-        )
-    finally:
-        call.tracer.skip_cost = False
+    operands = (_operand(call, left, letters), _operand(call, right, "k"))
+    return contract(call, operands, letters[:-1], sizes, coefficient=0)
 
 
 @rule(
@@ -258,8 +250,8 @@ def vector_product(call: Call) -> Layers:
     aten._scaled_dot_product_efficient_attention,
     aten._scaled_dot_product_fused_attention_overrideable,
     aten._scaled_dot_product_cudnn_attention,
+    counts_cost=True,
 )
-@counts_cost
 def attention(call: Call) -> list[Layers]:
     """Fused attention on (batch, heads, tokens, dim): heads are tied across query, key and value.
 

@@ -10,13 +10,12 @@ import math
 
 from torch import Tensor
 
-from trainonce.tracing.operators.contraction import Operand, added, contract, counts_cost
+from trainonce.tracing.operators.contraction import Operand, added, contract
 from trainonce.tracing.operators.registry import Call, Layers, aten, rule
 from trainonce.tracing.state.labels import KERNEL, Layer
 
 
-@rule(aten.convolution)
-@counts_cost
+@rule(aten.convolution, counts_cost=True)
 def convolution(call: Call) -> Layers:
     """Convolutions of any dimension: plain, transposed, grouped, depthwise."""
     data, weight, bias = call.args[0], call.args[1], call.args[2]

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from trainonce.tracing.operators.movement import moved
-from trainonce.tracing.operators.registry import Call, Layers, aten, pointwise, rule
+from trainonce.tracing.operators.pointwise import pointwise
+from trainonce.tracing.operators.registry import Call, Layers, aten, rule
 from trainonce.tracing.state.labels import Layer
 
 

@@ -16,9 +16,7 @@ from trainonce.tracing.operators.registry import (
     Call,
     Layers,
     aten,
-    pointwise,
     rule,
-    sees_labels_alone,
     tensors_in,
 )
 from trainonce.tracing.state.labels import Layer
@@ -35,8 +33,8 @@ SUMS = {"sum", "linalg_vector_norm", "norm"}
     aten._batch_norm_no_update,
     aten.cudnn_batch_norm,
     aten.miopen_batch_norm,
+    sees_labels_alone=True,
 )
-@sees_labels_alone
 def batch_norm(call: Call) -> list[Layers]:
     """Channels are tied to the norm's own vectors; its weight and bias silence them whatever comes in."""
     data, weight, bias = call.args[0], call.args[1], call.args[2]
@@ -290,6 +288,3 @@ def gated_linear_unit(call: Call) -> Layers:
             layer = layer.with_ids(first)
         results.append(layer)
     return tuple(results)
-
-
-rule(aten._prelu_kernel, aten.hardswish, aten.hardswish_)(pointwise)

@@ -9,60 +9,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any
-
-from torch import Tensor
 
 from trainonce.structure.channels import AttributeChange
-from trainonce.tracing.sizes.checks import (
-    Assignment,
-    Check,
-    ComparisonCheck,
-    DemandCheck,
-    MovementCheck,
-    PinnedCheck,
-    Survivors,
-)
-from trainonce.tracing.state.expressions import Attribute, AxisSize, Operation, leaves_of
-from trainonce.tracing.state.labels import Value
-from trainonce.tracing.state.recording import Movement, Recording
-
-
-def checks_of(recording: Recording) -> list[Check]:
-    """Everything that must hold, in the order in which attributes are best found."""
-    found: list[Check] = [DemandCheck(recording, demand) for demand in recording.demands]
-    # The run in training mode repeats most of what the first run has shown.
-    distinct = {_content(movement, recording): movement for movement in recording.movements}
-    found += [MovementCheck(recording, movement) for movement in distinct.values()]
-    for ledger in recording.ledgers:
-        found += [ComparisonCheck(recording, comparison) for comparison in ledger.comparisons]
-        found += [PinnedCheck(recording, pinned) for pinned in ledger.pinned]
-    return [check for check in found if check.layers or check.attributes]
-
-
-def _content(movement: Movement, recording: Recording) -> tuple[Any, ...]:
-    """What a movement is about, equal for two that ask the same."""
-
-    def content(item: Any) -> Any:
-        if isinstance(item, Value):
-            return (
-                item.shape,
-                *(
-                    (tuple(layer.ids.shape), recording.book.roots(layer.ids).numpy().tobytes())
-                    for layer in item.layers
-                ),
-            )
-        if isinstance(item, AxisSize):
-            return (content(item.value), item.axis)
-        if isinstance(item, Operation):
-            return (item.function, *map(content, item.operands))
-        return id(item) if isinstance(item, Tensor) else item
-
-    return (
-        movement.where,
-        movement.function,
-        repr([content(item) for item in leaves_of(movement.arguments)]),
-    )
+from trainonce.tracing.sizes.checks import Assignment, Check
+from trainonce.tracing.sizes.survivors import Survivors
+from trainonce.tracing.state.expressions import Attribute
 
 
 def solve(checks: list[Check], survivors: Survivors) -> tuple[Assignment, list[Check]]:

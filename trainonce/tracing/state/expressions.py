@@ -47,6 +47,26 @@ class Operation:
 Source = Attribute | AxisSize | Operation
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison:
+    """Two sizes that the model compared: it must come out the same after a cut."""
+
+    where: str
+    function: Callable[..., bool]
+    left: Any
+    right: Any
+    outcome: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pin:
+    """A size that went into real arithmetic (`head_dim ** -0.5`): its value must not change."""
+
+    where: str
+    source: Source
+    value: int
+
+
 @dataclass(eq=False)
 class Ledger:
     """What a recorded run did with traced integers besides passing them to operators."""
@@ -55,11 +75,12 @@ class Ledger:
     """Names the module that is running."""
 
     is_open: bool = True
-    comparisons: list[tuple[Callable[..., bool], Any, Any, bool, str]] = field(default_factory=list)
-    """Operator, left, right, outcome, module: each must come out the same after the cut."""
+    comparisons: list[Comparison] = field(default_factory=list)
+    pins: list[Pin] = field(default_factory=list)
 
-    pinned: list[tuple[Source, int, str]] = field(default_factory=list)
-    """Sources that went into real arithmetic (`head_dim ** -0.5`): their value must not change."""
+    def pin(self, source: Source, value: int) -> None:
+        """Note that a size must not change."""
+        self.pins.append(Pin(self.where(), source, value))
 
 
 class TracedInt(int):
@@ -77,7 +98,7 @@ class TracedInt(int):
 
     def _pin(self) -> int:
         if self.ledger.is_open:
-            self.ledger.pinned.append((self.source, int.__int__(self), self.ledger.where()))
+            self.ledger.pin(self.source, int.__int__(self))
         return int.__int__(self)
 
     def __float__(self) -> float:
@@ -142,7 +163,7 @@ def _comparison(function: Callable[[Any, Any], bool]) -> Callable[[TracedInt, An
         outcome = function(int.__int__(self), int.__int__(other))
         if self.ledger.is_open:
             self.ledger.comparisons.append(
-                (function, self.source, source_of(other), outcome, self.ledger.where())
+                Comparison(self.ledger.where(), function, self.source, source_of(other), outcome)
             )
         return outcome
 

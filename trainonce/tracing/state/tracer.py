@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import weakref
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
@@ -27,11 +29,22 @@ class ValueNeededError(Exception):
     """The model asks for a value that this run did not compute."""
 
 
+@dataclass(eq=False)
+class UserCall:
+    """A call as the user wrote it, while it runs."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    only_moves_data: bool = True
+    """Whether all operators that it has run so far only move data."""
+
+
 class Tracer:
     """The state of one recorded run: which tensor carries which labels."""
 
-    def __init__(self, model: nn.Module, recording: Recording, *, counts_cost: bool) -> None:
-        """Ready to record one run of `model` into `recording`."""
+    def __init__(self, recording: Recording, *, counts_cost: bool) -> None:
+        """Ready to record one run into `recording`."""
         self.recording = recording
         self.book = recording.book
         self.counts_cost = counts_cost
@@ -41,9 +54,7 @@ class Tracer:
         self.needs_values = False
         self.aliases: dict[int, list[weakref.ref[Tensor]]] = defaultdict(list)
         self.modules: list[str] = []
-        self.only_movement = True
-        self.skip_cost = False
-        self.call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]] | None = None
+        self._call: UserCall | None = None
         self.ledger = Ledger(where=self.where)
         self.weights: dict[int, tuple[str, Tensor]] = {}
         self.buffers: set[Slot] = set()
@@ -54,6 +65,22 @@ class Tracer:
     def where(self) -> str:
         """The module that is running."""
         return self.modules[-1] if self.modules else ""
+
+    @contextmanager
+    def calling(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Iterator[UserCall]:
+        """Inside, operators belong to this call of the user's."""
+        self._call = call = UserCall(function, args, kwargs)
+        try:
+            yield call
+        finally:
+            self._call = None
+
+    def note_operator(self, *, moves_data: bool) -> None:
+        """Tell the user's call that an operator has run."""
+        if self._call is not None and not moves_data:
+            self._call.only_moves_data = False
 
     def note_weight(self, name: str, tensor: Tensor) -> None:
         """Make a parameter or buffer known by name; the same tensor under two names is one weight."""
@@ -130,21 +157,21 @@ class Tracer:
         self, coefficient: int, sizes: dict[str, int], layers: tuple[tuple[Layer, str], ...]
     ) -> None:
         """Write down what a contraction costs."""
-        if self.counts_cost and not self.skip_cost:
+        if self.counts_cost:
             self.recording.products.append(Product(self.where(), coefficient, sizes, layers))
 
     def note_demand(self, keyword: str, position: int, layer: Layer) -> None:
         """Write down that an argument of the user's call must equal the number of live labels."""
-        if self.call is None:
+        if self._call is None:
             return
-        _, args, kwargs = self.call
-        number = args[position] if position < len(args) else kwargs.get(keyword)
+        args = self._call.args
+        number = args[position] if position < len(args) else self._call.kwargs.get(keyword)
         self.recording.demands.append(Demand(self.where(), source_of(number), layer, "the number of groups"))
 
     @property
     def is_opaque(self) -> bool:
         """Whether sizes are being computed where they can't be seen."""
-        return self.call is not None and self.call[0] in OPAQUE
+        return self._call is not None and self._call.function in OPAQUE
 
     def remember(self, tensor: Tensor, value: Value) -> None:
         """Attach labels to the result of an operator."""

@@ -1,0 +1,63 @@
+"""What an optimizer keeps of its parameters: whether it can be cut with them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainonce.errors import PlanError
+from trainonce.surgery.narrowing import follows_shape
+
+WAY_OUT = "Use an optimizer whose state has the shapes of its parameters, such as SGD, AdamW or Muon."
+
+
+def check_owned(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
+    """Refuse an optimizer that trains none of the model's parameters."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise PlanError(
+            f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}. Give the one that "
+            "trains this model, or none."
+        )
+    own = {id(parameter) for parameter in model.parameters()}
+    if not any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
+        raise PlanError(
+            f"this {type(optimizer).__name__} trains none of the model's parameters. Give the optimizer that "
+            "trains this model, or none."
+        )
+
+
+def foreign_state(optimizer: torch.optim.Optimizer, *, of: Collection[Tensor] | None = None) -> str | None:
+    """What an optimizer keeps of some parameters (or all) that can't be cut with them, in words.
+
+    None if there is nothing.
+    """
+    if isinstance(optimizer, torch.optim.LBFGS) and optimizer.state:
+        return (
+            f"{type(optimizer).__name__} keeps its state in flat vectors over all parameters, which can't be "
+            f"cut. {WAY_OUT}"
+        )
+    chosen = None if of is None else {id(parameter) for parameter in of}
+    for owner, state in optimizer.state.items():
+        if chosen is not None and id(owner) not in chosen:
+            continue
+        shape = owner.shape if isinstance(owner, Tensor) else torch.Size()
+        for key, item in state.items() if isinstance(state, Mapping) else [(owner, state)]:
+            for tensor in _tensors_in(item):
+                if tensor.numel() > 1 and not (tensor is item and follows_shape(tensor, shape)):
+                    return (
+                        f"{type(optimizer).__name__} keeps {str(key)!r} of shape {tuple(tensor.shape)} for a "
+                        "parameter of shape "
+                        f"{tuple(shape)}, which can't be cut with it. {WAY_OUT}"
+                    )
+    return None
+
+
+def _tensors_in(item: Any) -> Iterator[Tensor]:
+    if isinstance(item, Tensor):
+        yield item
+    elif isinstance(item, Mapping | list | tuple):
+        for part in item.values() if isinstance(item, Mapping) else item:
+            yield from _tensors_in(part)

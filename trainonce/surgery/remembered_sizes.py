@@ -1,0 +1,73 @@
+"""Sizes that modules remember as plain integers: read, changed, and brought in line with the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+
+SIZES: Mapping[type[nn.Module], tuple[tuple[str, Callable[[Any], int]], ...]] = {
+    nn.modules.conv._ConvTransposeNd: (
+        ("in_channels", lambda m: m.weight.shape[0]),
+        ("out_channels", lambda m: m.weight.shape[1] * m.groups),
+    ),
+    nn.modules.conv._ConvNd: (
+        ("out_channels", lambda m: m.weight.shape[0]),
+        ("in_channels", lambda m: m.weight.shape[1] * m.groups),
+    ),
+    nn.Linear: (("out_features", lambda m: m.weight.shape[0]), ("in_features", lambda m: m.weight.shape[1])),
+    nn.Bilinear: (("out_features", lambda m: m.weight.shape[0]),),
+    nn.modules.batchnorm._NormBase: (
+        ("num_features", lambda m: (m.weight if m.weight is not None else m.running_mean).shape[0]),
+    ),
+    nn.GroupNorm: (("num_channels", lambda m: m.weight.shape[0]),),
+    nn.Embedding: (
+        ("num_embeddings", lambda m: m.weight.shape[0]),
+        ("embedding_dim", lambda m: m.weight.shape[1]),
+    ),
+    nn.EmbeddingBag: (
+        ("num_embeddings", lambda m: m.weight.shape[0]),
+        ("embedding_dim", lambda m: m.weight.shape[1]),
+    ),
+    nn.PReLU: (("num_parameters", lambda m: m.weight.shape[0]),),
+}
+"""What modules of torch remember about their own weights; the first class that fits counts."""
+
+
+def mend_sizes(module: nn.Module) -> None:
+    """Bring the sizes that a module of torch remembers in line with its weights."""
+    for kind, sizes in SIZES.items():
+        if isinstance(module, kind):
+            for name, size in sizes:
+                try:
+                    found = int(size(module))
+                except (AttributeError, IndexError):
+                    # Lazy or parametrised modules may hold no such tensor.
+                    continue
+                if type(vars(module).get(name)) is int and vars(module)[name] != found:
+                    vars(module)[name] = found
+            return
+
+
+def get_attribute(module: nn.Module | None, name: str, index: int | None) -> Any:
+    """The integer that a module holds under a name, or at a place of the tuple there; None if there is none."""
+    value = None if module is None else vars(module).get(name)
+    if index is None:
+        return value if type(value) is int else None
+    return (
+        value[index]
+        if isinstance(value, tuple | list) and index < len(value) and type(value[index]) is int
+        else None
+    )
+
+
+def set_attribute(module: nn.Module, name: str, index: int | None, number: int) -> None:
+    """Give the integer that `get_attribute` reads another value."""
+    value = vars(module)[name]
+    if index is None:
+        vars(module)[name] = number
+    elif isinstance(value, list):
+        vars(module)[name] = [*value[:index], number, *value[index + 1 :]]
+    else:
+        vars(module)[name] = type(value)((*value[:index], number, *value[index + 1 :]))
