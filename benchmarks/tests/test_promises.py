@@ -45,7 +45,7 @@ def sheet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         assert str(tmp_path) not in page.read_text()
 
         def cell(row: str, column: str = "found") -> str:
-            return look_up(Figure("what", "figure", page.name, (row, column)), tmp_path)
+            return look_up(Figure("", page.stem, (row, column)), tmp_path)
 
         return code, cell
 
