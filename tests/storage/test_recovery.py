@@ -147,7 +147,7 @@ def test_a_start_at_step_0_in_a_folder_with_a_run_is_said(tmp_path: Path, caplog
     fit(
         make_net(), make_data(), settings=make_settings(keep_checkpoints=1), out=tmp_path / "run", resume=True
     )
-    assert sum("starts again at step 0" in record.getMessage() for record in caplog.records) == 1
+    assert sum("starting again at step 0" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_a_first_start_says_nothing_of_that(tmp_path: Path, caplog: pytest.LogCaptureFixture):

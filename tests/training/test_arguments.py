@@ -28,7 +28,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "percent as text": ({"keep_flops": "50%"}, r"keep_flops must be .*got '50%'\. Did you mean 0\.5\?"),
     "percent as number": ({"keep_flops": 45}, r"keep_flops must be .*got 45\. Did you mean 0\.45\?"),
     "number as text": ({"epochs": "5"}, r"epochs must be .*got '5'\. Did you mean 5\?"),
-    "two budgets": ({"keep_flops": 0.5, "keep_params": 0.5}, "both given"),
+    "two budgets": ({"keep_flops": 0.5, "keep_params": 0.5}, "both set"),
     "no epochs": ({"epochs": 0}, "epochs must be an integer at least 1"),
     "half an epoch": ({"epochs": 1.5}, "epochs must be an integer"),
     "one loader": ({"data": LOADER}, r"data must be a pair \(training, validation\), got DataLoader"),
@@ -53,7 +53,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no optimizer back": ({"optimizer": lambda parameters: None}, "must return a torch.optim.Optimizer"),
     "settings as dict": ({"settings": {"lr": 0.1}}, r"settings is a dict\. Write Settings\(\*\*settings\)"),
-    "out as number": ({"out": 3}, "out must be a folder's path, got 3"),
+    "out as number": ({"out": 3}, "out must be the path of a folder, got 3"),
     "policy as text": ({"policy": "taylor"}, r"policy is a string\. Pass Settings\(policy='taylor'\)"),
     "policy as class": (
         {"policy": policies.Taylor},
@@ -62,10 +62,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "policy as number": ({"policy": 3}, "policy must be a trainonce.policies.Policy"),
     "policy of no name": (
         {"settings": make_settings(policy="tailor")},
-        r"no policy 'tailor'\. Did you mean taylor\?",
+        r"unknown policy 'tailor'\. Did you mean taylor\?",
     ),
-    "view as text": ({"view": "none"}, "view must have show, say and close"),
-    "loud and quiet": ({"view": outcome, "quiet": True}, "view must have|contradict"),
+    "view as text": ({"view": "none"}, "view must have the methods show, say and close"),
+    "loud and quiet": ({"view": outcome, "quiet": True}, "view must have|exclude"),
 }
 
 

@@ -214,7 +214,7 @@ def test_another_environment_is_said_when_a_run_goes_on(is_damaged: bool, tmp_pa
             resume=True,
             view=view,
         )
-    said = [line for line in view.lines if "when the run began" in line]
+    said = [line for line in view.lines if "since the run started" in line]
     if is_damaged:
         assert said == []
     else:
@@ -237,7 +237,7 @@ def test_the_same_environment_is_not_worth_a_word(tmp_path: Path):
             quiet=True,
         )
     fit(make_net(), make_data(), settings=make_settings(), out=tmp_path / "run", resume=True, view=view)
-    assert not [line for line in view.lines if "when the run began" in line]
+    assert not [line for line in view.lines if "since the run started" in line]
 
 
 def test_a_model_that_can_not_be_copied_is_trained_all_the_same(monkeypatch: pytest.MonkeyPatch):

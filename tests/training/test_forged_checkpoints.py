@@ -188,7 +188,9 @@ def test_the_previous_checkpoint_is_used_and_the_run_ends_with_the_same_bits(
         fit, make_net(), make_data(), settings=make_settings(**SETTINGS), loss=nn.functional.cross_entropy
     )
     result = again(out=out, resume=True)
-    told = [record.getMessage() for record in caplog.records if "was refused" in record.getMessage()]
+    told = [
+        record.getMessage() for record in caplog.records if "a newer one is invalid" in record.getMessage()
+    ]
     assert len(told) == 1
     assert told[0].isprintable()
     assert same_weights(result.model, whole_run().model)

@@ -94,7 +94,7 @@ def test_a_run_goes_on_with_the_optimizer_it_began_with(tmp_path: Path):
         run(adam, tmp_path / "run", loss=Counter({5}, interrupt))
     with pytest.raises(SettingError, match=r"lr is 0\.002, .* started with 0\.001"):
         run(lambda parameters: torch.optim.AdamW(parameters, lr=2e-3), tmp_path / "run", resume=True)
-    with pytest.raises(CheckpointError, match=r"trained by 'AdamW', and this optimizer is SGD"):
+    with pytest.raises(CheckpointError, match=r"trained by 'AdamW', and the optimizer is SGD"):
         run(lambda parameters: torch.optim.SGD(parameters, lr=1e-3), tmp_path / "run", resume=True)
 
 
