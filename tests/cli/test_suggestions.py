@@ -49,7 +49,7 @@ def test_a_file_without_a_function_and_one_in_another_folder(capsys: pytest.Capt
     assert main(["inspect", "mynet.py"]) == 2
     assert "Did you mean mynet:FUNCTION?" in capsys.readouterr().err
     assert main(["inspect", "../mynet.py:MyNet"]) == 2
-    assert "Run from the folder that holds it, and pass mynet:MyNet." in capsys.readouterr().err
+    assert "Run from the folder that contains it, and pass mynet:MyNet." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("flag", ["--keep-flops", "--keep-params"])

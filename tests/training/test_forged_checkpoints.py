@@ -297,5 +297,5 @@ def test_a_users_own_policy_may_save_what_it_likes():
     state = pruner.state_dict() | {"policy": {"seen": [0, 1, 2]}}
     pruner.load_state_dict(state)
     assert pruner.state_dict()["policy"] == {"seen": [0, 1, 2]}
-    with pytest.raises(PrunerError, match="Growing can't take it"):
+    with pytest.raises(PrunerError, match="Growing can't load its part"):
         pruner.load_state_dict(state | {"policy": {}})

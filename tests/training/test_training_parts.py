@@ -147,7 +147,7 @@ def test_scores_count_every_sample_once():
 def test_formats_that_a_device_does_not_have_are_refused():
     cpu = torch.device("cpu")
     assert choose_precision(cpu, amp=False, amp_dtype="float16").dtype is None
-    with pytest.raises(SettingError, match="float16 is for GPUs"):
+    with pytest.raises(SettingError, match="float16 needs a GPU"):
         choose_precision(cpu, amp=True, amp_dtype="float16")
 
 
