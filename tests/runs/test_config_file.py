@@ -87,7 +87,7 @@ def test_every_setting_survives_the_file(tmp_path: Path):
         keep_flops=0.3,
         decay_epochs=(3.0, 4.5),
         sched="step",
-        keep=("a b", "[x]", "layer: 4"),
+        protect=("a b", "[x]", "layer: 4"),
         data="folder:/a b/c",
         seed=2**63 - 1,
     )

@@ -83,7 +83,7 @@ def test_a_run_tells_its_view_and_the_null_view_is_silent(
     stream = io.StringIO()
     fit(make_net(), make_data(), settings=make_settings(), view=Lines(stream, seconds=0))
     assert stream.getvalue().count("few controller updates") == 1
-    assert "the model was cut at step" in stream.getvalue()
+    assert "training continues on the small model" in stream.getvalue()
     assert "step 24/24" in stream.getvalue()
     fit(make_net(), make_data(), settings=make_settings(epochs=1, keep_flops=1), view=NullView())
     assert capsys.readouterr() == ("", "")

@@ -42,7 +42,8 @@ def _verdict(rows: Sequence[Row]) -> str:
     small = [row for row in rows if not row.is_dense and row.accuracy is not None and row.macs is not None]
     if not small:
         return ""
-    best = max(small, key=lambda row: row.accuracy or 0.0)
+    # Of equally accurate ones, the smaller.
+    best = max(small, key=lambda row: (row.accuracy or 0.0, -(row.macs or 0)))
     least = min(small, key=lambda row: row.macs or 0)
     if best is least:
         return f"{best.name} is the smallest and the most accurate small model, {_in_short(best)}."
