@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fuzzing.mutation import as_json, flipped, junk, mutated, truncated, write_sparse
-from fuzzing.registry import Attempt, Trial, target
+from fuzzing.registry import Attempt, Trial, refuse, target
 from runs import Counter, interrupt, make_data, make_net, make_settings
 from trainonce.checkpoint import find_newest, recover, save_checkpoint
 from trainonce.training import Interrupted, fit
@@ -61,8 +61,7 @@ def checkpoint(place: Path) -> Trial:
             if found.step == step:
                 return put_back(found.state["trainer"], trainer)
             (line,) = found.refused
-            # Judged as the message that a user would see.
-            return refuse(line)
+            refuse(line)
 
         return attempt
 
@@ -74,16 +73,6 @@ def put_back(state: Any, trainer: Trainer) -> str:
     fresh = copy.deepcopy(trainer) if trainer.pruner is None else new_trainer()
     fresh.load_state_dict(state)
     return "put back"
-
-
-def refuse(line: str) -> str:
-    raise Told(line)
-
-
-class Told(ValueError):
-    """A line that was told; as printable and as short as any error."""
-
-    __module__ = "trainonce.checkpoint"
 
 
 def caught_trainer(out: Path, *, resume: bool) -> Trainer:
@@ -102,6 +91,7 @@ def caught_trainer(out: Path, *, resume: bool) -> Trainer:
             settings=make_settings(**SETTINGS),
             out=out if resume else None,
             resume=resume,
+            quiet=True,
         )
     except Interrupted:
         return seen[0]
@@ -122,6 +112,7 @@ def stopped_run(out: Path) -> tuple[Trainer, int, dict[str, Any]]:
             settings=make_settings(**SETTINGS),
             loss=Counter({11}, interrupt),
             out=out,
+            quiet=True,
         )
     except Interrupted:
         newest = find_newest(out / "checkpoints")
