@@ -14,6 +14,7 @@ import re
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 from uuid import uuid4
@@ -134,10 +135,7 @@ def remove_drafts(folder: Path, *, within: Path | None = None) -> None:
     if within is not None and folder != within:
         refuse_links(folder, within=within)
     for path, _ in drafts_in(folder):
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        _remove(path)
 
 
 def write_whole(target: Path, fill: Callable[[Path], None], *, within: Path | None = None) -> None:
@@ -162,8 +160,8 @@ def write_whole(target: Path, fill: Callable[[Path], None], *, within: Path | No
         raise
     finally:
         if os.path.lexists(target) or not os.path.lexists(old):
-            shutil.rmtree(draft, ignore_errors=True)
-            shutil.rmtree(old, ignore_errors=True)
+            _remove(draft)
+            _remove(old)
 
 
 def remove_whole(folder: Path, *, within: Path | None = None) -> None:
@@ -172,7 +170,17 @@ def remove_whole(folder: Path, *, within: Path | None = None) -> None:
     draft = draft_of(folder)
     draft = draft.with_name(f"{draft.name}.old")
     folder.rename(draft)
-    shutil.rmtree(draft, ignore_errors=True)
+    _remove(draft)
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder with all that is in it, or whatever else has this name; links are not followed."""
+    if path.is_dir() and not is_link(path):
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    # To look into a pipe as into a folder would wait for its writer, for ever.
+    with suppress(OSError):
+        path.unlink()
 
 
 def write_file(target: Path, content: str, *, within: Path | None = None) -> None:

@@ -30,7 +30,7 @@ def render_card(report: Mapping[str, Any]) -> str:
         f"FLOPs are counted by {_plain(report.get('counter') or 'torch')}. "
         f"Milliseconds were measured on {_plain(environment.get('cpu', '?'))}, "
         f"{_count(_plain(environment.get('threads', '?')), 'thread')}, torch {_plain(environment.get('torch', '?'))}.",
-        *(f"- {line}" for line in verdict(report)),
+        *(f"- {_plain(line)}" for line in verdict(report)),
         "",
         "## Widths",
         "| layer | channels | of |",

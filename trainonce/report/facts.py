@@ -13,11 +13,19 @@ from typing import Any
 
 from trainonce.model_names import how_to_resume
 from trainonce.plain_text import in_one_line
-from trainonce.report.plain_files import UnreadableFileError, read_json_lines, read_json_values, read_yaml_values
+from trainonce.report.plain_files import (
+    MOST_LINES,
+    UnreadableFileError,
+    read_json_lines,
+    read_json_values,
+    read_yaml_values,
+)
 
 REPORT, CONFIG, METRICS, ENVIRONMENT = "report.json", "config.yaml", "metrics.jsonl", "env.json"
 VERSION = 1
 MOST_LAYERS = 5_000
+MOST_NAMES = 1_000
+"""Of settings, or of facts about one thing."""
 MOST_CHANNELS = 2**20
 """In one layer."""
 MOST_CHANNELS_IN_ALL = 2**24
@@ -145,11 +153,11 @@ def _named(check: Check, most: int = 2**31) -> Check:
 
 
 def _fields(known: Mapping[str, Check], needed: str = "") -> Check:
-    """A dict in which known names have values of their kind; other names may have any."""
+    """A dict in which known names have values of their kind; other names, if not too many, may have any."""
 
     def check(value: Any, where: str) -> None:
-        if not isinstance(value, dict):
-            raise _refuse(value, where, "names with values")
+        if not isinstance(value, dict) or len(value) > MOST_NAMES:
+            raise _refuse(value, where, f"at most {MOST_NAMES} names with values")
         for name in needed.split():
             if name not in value:
                 raise _WrongKind(f"{in_one_line(where, 80)} has no {name}.")
@@ -194,7 +202,7 @@ _REPORT = _fields(
         "version": _whole(VERSION, VERSION),
         "config": _CONFIG,
         "environment": _fields({}),
-        "history": _listed(_RECORD),
+        "history": _listed(_RECORD, MOST_LINES),
         "before": _optional(_MODEL),
         "after": _optional(_MODEL),
         "baseline": _optional(_MODEL),
@@ -204,6 +212,7 @@ _REPORT = _fields(
         "seconds": _optional(_finite),
         "num_skipped": _COUNT,
         "counter": _optional(_text),
+        "missing": _optional(_named(_text, MOST_NAMES)),
     },
     "version config environment history",
 )

@@ -20,6 +20,10 @@ LARGEST_WHOLE = 2**64
 """No setting is larger; a number without end could not even be printed."""
 DEEPEST_JSON = 32
 LARGEST_JSON = 64 * 2**20
+LARGEST_FOREIGN_JSON = LARGEST_JSON // 4
+"""With other letters than ASCII, of which one makes all others of a text take four bytes; we write none."""
+MOST_LINES = 200_000
+"""Of records, one for each epoch."""
 MOST_VALUES = 4_000_000
 """Of JSON: so many objects in Python take a few hundred megabytes, whatever the file's size."""
 
@@ -98,14 +102,16 @@ def read_json_values(file: Path) -> Any:
 def read_json_lines(file: Path) -> list[Any]:
     """The plain data in each line; a last line without its end is still being written and left out."""
     content = read_bytes(file, LARGEST_JSON)
-    _check_count(content, str(file))
-    lines = content[: content.rfind(b"\n") + 1].splitlines()
+    _check_bounds(content, str(file))
+    if content.count(b"\n") > MOST_LINES:
+        raise UnreadableFileError(f"{file} has more than {MOST_LINES:,} lines, which is too much.")
+    lines = content[: content.rfind(b"\n") + 1].split(b"\n")[:-1]
     return [parse_json(line, f"line {number} of {file}") for number, line in enumerate(lines, start=1)]
 
 
 def parse_json(content: bytes, what: str) -> Any:
     """The plain data in a text; `what` names it in an error."""
-    _check_count(content, what)
+    _check_bounds(content, what)
     try:
         found = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -137,6 +143,8 @@ def _check_numbers(value: Any, file: Path) -> None:
         raise UnreadableFileError(f"{file} holds a number above {LARGEST_WHOLE:,}, which is too much.")
 
 
-def _check_count(content: bytes, what: str) -> None:
+def _check_bounds(content: bytes, what: str) -> None:
+    if len(content) > LARGEST_FOREIGN_JSON and not content.isascii():
+        raise UnreadableFileError(f"{what} is larger than {LARGEST_FOREIGN_JSON:,} bytes, and not plain ASCII.")
     if sum(content.count(mark) for mark in (b"[", b"{", b",", b":")) > MOST_VALUES:
         raise UnreadableFileError(f"{what} holds more than {MOST_VALUES:,} values, which is too much.")

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from trainonce.plain_text import in_one_line
 from trainonce.report.writing import write_report
 from trainonce.training.measures import COUNTER
 from trainonce.training.outcome import compare_both, describe_layers, describe_model, measure_both, one_sample
@@ -35,7 +36,8 @@ class Parts:
         try:
             return part()
         except Exception as error:
-            words = " ".join(str(error).split())[:LONGEST_REASON]
+            # Without control characters: it is printed, and a report that holds some is refused.
+            words = in_one_line(error, LONGEST_REASON)
             self.missing[name] = f"{type(error).__name__}: {words}" if words else type(error).__name__
             self._tell(f"the report goes without {name} ({self.missing[name]})")
             return otherwise

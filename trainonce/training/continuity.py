@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from trainonce.artifact.manifest import Manifest
 from trainonce.checkpoint.packing import Unpackable, pack
+from trainonce.plain_text import shown
+from trainonce.report.plain_files import UnreadableFileError, read_json_values
 from trainonce.training import run_folder
 from trainonce.training.limits import BadSetting
 from trainonce.training.settings import Settings, as_plain
@@ -38,10 +39,11 @@ def check_config(folder: Path, config: Mapping[str, Any], *, may_differ: frozens
 def changed_environment(file: Path, now: Mapping[str, Any]) -> list[str]:
     """What differs from when the run began, such as `threads 2 -> 1`."""
     try:
-        before = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        before = read_json_values(file)
+    except UnreadableFileError:
         # It is written anew, or of no use: nothing of the run depends on it.
         return []
     if not isinstance(before, dict):
         return []
-    return [f"{name} {before[name]} -> {now[name]}" for name in WATCHED if name in before and name in now and before[name] != now[name]]
+    changed = [name for name in WATCHED if name in before and name in now and before[name] != now[name]]
+    return [f"{name} {shown(before[name])} -> {now[name]}" for name in changed]

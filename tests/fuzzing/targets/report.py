@@ -32,11 +32,11 @@ def report(place: Path) -> Trial:
     (place / "small").mkdir()
     # Fuzzing a report that is refused undamaged would show nothing.
     for is_finished in (True, False):
-        write_facts(place, make_report(), is_finished=is_finished, dice=random.Random(0))
+        write_facts(place, full_report(), is_finished=is_finished, dice=random.Random(0))
         show_run(place)
 
     def trial(dice: random.Random) -> Attempt:
-        facts = make_report()
+        facts = full_report()
         if dice.random() < 0.8:
             for _ in range(dice.randint(0, 2)):
                 facts = dice.choice((plant, plant, rename))(facts, dice)
@@ -48,6 +48,13 @@ def report(place: Path) -> Trial:
         return lambda: show_run(place)
 
     return trial
+
+
+def full_report() -> dict[str, Any]:
+    """A report with all that some run has written."""
+    facts = make_report()
+    facts["agreement"] |= {"unit": "pixels", "num_compared": 5000}
+    return facts | {"baseline": dict(facts["after"]), "missing": {"latency": "RuntimeError: no clock"}}
 
 
 def plant(facts: Any, dice: random.Random) -> Any:
