@@ -45,6 +45,9 @@ def sum_lines(digests: Mapping[str, str]) -> list[bytes]:
 
 def read_sums(folder: Path) -> bytes:
     """The content of a folder's sums, as far as it can be right."""
+    if not (folder / SUMS_FILE).is_file():
+        # To open a pipe would wait for its writer, for ever.
+        raise FileNotFoundError(f"there is no {SUMS_FILE}")
     with (folder / SUMS_FILE).open("rb") as stream:
         return stream.read(4096)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainonce.checkpoint.folder import BadCheckpoint, Bounds, is_complete, read_checkpoint, write_checkpoint
+from trainonce.checkpoint.folder import BadCheckpoint, Bounds, is_written, read_checkpoint, write_checkpoint
 from trainonce.plain_text import shown_path
 from trainonce.sealing import drafts_in, refuse_links, remove_whole
 
@@ -50,7 +50,7 @@ def recover(root: Path) -> list[Path]:
     found = []
     for draft, name in drafts_in(root):
         path = root / name
-        if _NAME.fullmatch(name) and draft.is_dir() and not path.exists() and is_complete(draft):
+        if _NAME.fullmatch(name) and draft.is_dir() and not path.exists() and is_written(draft):
             draft.rename(path)
             found.append(path)
     return found
