@@ -18,6 +18,7 @@ from trainonce.data.catalogue import DataOptions, open_data
 from trainonce.data.identity import describing
 from trainonce.data.identity.comparing import difference
 from trainonce.data.identity.describing import describe
+from trainonce.data.identity.keeping import read_identity
 from trainonce.errors import DataChangedError, RunInterruptedError
 from trainonce.training import fit
 
@@ -457,3 +458,15 @@ def test_a_folder_that_was_moved_is_named_with_data_dir(
         assert evaluated(capsys, str(kept / "run"), "--data-dir", str(tmp_path / "moved")) == before
     finally:
         (kept / "away").rename(kept / "photos")
+
+
+@pytest.mark.parametrize(
+    "content", [b"[" + b"[]," * 2_000_000 + b"0]", b'["' + "\U0001f600".encode() + b'"]']
+)
+def test_a_record_that_would_fill_memory_is_refused_before_it_is_parsed(
+    tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(json, "loads", lambda *_: pytest.fail("it was parsed"))
+    (tmp_path / "data.json").write_bytes(content)
+    with pytest.raises(DataChangedError, match="no run has written"):
+        read_identity(tmp_path)

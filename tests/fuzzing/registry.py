@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from fuzzing import targets
 
@@ -46,3 +47,14 @@ def all_targets() -> dict[str, Target]:
     for module in pkgutil.iter_modules(targets.__path__):
         importlib.import_module(f"fuzzing.targets.{module.name}")
     return dict(sorted(TARGETS.items()))
+
+
+class Told(ValueError):
+    """A line that a reader told instead of raising; judged as any error of ours is."""
+
+    __module__ = "trainonce.told"
+
+
+def refuse(line: str) -> NoReturn:
+    """End a case whose reader has told this line."""
+    raise Told(line)

@@ -13,6 +13,7 @@ import pytest
 
 from support.finished import make_report, make_run
 from trainonce.cli import main
+from trainonce.errors import ReportError
 from trainonce.runs.report.card import render_card
 from trainonce.runs.report.charts import nice_range
 from trainonce.runs.report.page import render_page
@@ -60,6 +61,12 @@ CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "too many layers": lambda report: report.update(layers=report["layers"] * 5000),
     "schedule of no steps": lambda report: report["schedule"].update(steps_per_epoch=0),
     "agreement is a list": lambda report: report.update(agreement=[1]),
+    "missing is a list": lambda report: report.update(missing=[1]),
+    "missing for no reason": lambda report: report.update(missing={"latency": None}),
+    "missing with an escape": lambda report: report.update(missing={"latency": "\x1b[2J"}),
+    "too many settings": lambda report: report.update(config=dict.fromkeys(map(str, range(2000)))),
+    "too many versions": lambda report: report.update(environment=dict.fromkeys(map(str, range(2000)))),
+    "too many epochs": lambda report: report.update(history=[{}] * 300_000),
     "seconds are infinite": lambda report: report.update(seconds=float("inf")),
     "environment is missing": lambda report: report.pop("environment"),
 }
@@ -163,6 +170,35 @@ def test_names_are_text_in_the_card():
     assert re.search(r"(?<!\\)\]\(http", card) is None
     assert "\n# Title" not in card
     assert "a\\|b\\[c\\](d)&lt;e>" in card
+
+
+def test_what_is_missing_is_text_in_the_card():
+    report = make_report() | {"missing": {"<script>": "[a](b) <img src=x>"}}
+    report["agreement"] |= {"unit": "<b>", "num_compared": 9}
+    card = render_card(report)
+    assert "<" not in card
+    assert "[a]" not in card
+
+
+def test_many_layers_over_many_epochs_make_no_endless_page():
+    report = make_report()
+    alive = {f"layer{number}": [3, 5] for number in range(2000)}
+    report["history"] = [report["history"][0] | {"alive": alive}] * 100
+    assert len(render_page(report)) < 10_000_000
+
+
+def test_files_that_would_fill_memory_are_refused_before_they_are_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(json, "loads", lambda *_: pytest.fail("it was parsed"))
+    (tmp_path / "config.yaml").write_text("lr: 0.1")
+    (tmp_path / "metrics.jsonl").write_bytes(b"{}\n" * 300_000)
+    with pytest.raises(ReportError, match="lines"):
+        read_report(tmp_path)
+    # One such letter makes all others of the text take four bytes.
+    (tmp_path / "report.json").write_bytes(b'["' + "\U0001f600".encode() + b"a" * 20_000_000 + b'"]')
+    with pytest.raises(ReportError, match="ASCII"):
+        read_report(tmp_path)
 
 
 def test_wide_layers_make_no_endless_page():

@@ -6,6 +6,7 @@ And the fuzzer sees it where they don't.
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 import time
@@ -27,7 +28,15 @@ def test_no_file_brings_a_reader_down(name: str):
     command = [sys.executable, "-m", "tests.fuzzing", "--target", name]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=290)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "0 wrong" in done.stdout
+    found = re.search(r": (\d+) cases, (\d+) taken, .* refused, 0 wrong", done.stdout)
+    assert found is not None
+    # A fuzzer whose files are all taken, or all refused, would look at one half of a reader.
+    assert 0 < int(found[2]) < int(found[1]) == all_targets()[name].cases
+
+
+def test_every_reader_of_strangers_files_has_a_target_and_thousands_of_cases_are_tried():
+    assert set(all_targets()) >= {"artifact", "checkpoint", "config", "image", "report"}
+    assert sum(target.cases for target in all_targets().values()) >= 5000
 
 
 def hang() -> None:

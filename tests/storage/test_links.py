@@ -132,6 +132,34 @@ def test_a_run_with_a_link_in_it_is_not_resumed(tmp_path: Path, foreign: Path, n
     assert content_of(foreign) == before
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["env.json", "small", "config.yaml", "data.json", ".lock", "metrics.jsonl"])
+def test_a_pipe_in_a_run_is_replaced_or_told_and_never_waited_for(tmp_path: Path, name: str):
+    out = tmp_path / "run"
+    interrupted(out)
+    (out / name).unlink(missing_ok=True)
+    os.mkfifo(out / name)
+    said = ""
+    try:
+        fit(make_net(), make_data(), settings=make_settings(), out=out, resume=True, quiet=True)
+    except ValueError as error:
+        said = str(error)
+    assert said.isprintable()
+    assert bool(said) == (out / name).is_fifo()
+    assert not [path for path in out.iterdir() if path.name.startswith(".trainonce-draft")]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["pipe", "file"])
+def test_what_is_no_folder_is_removed_and_replaced_all_the_same(tmp_path: Path, kind: str):
+    for remover in (remove_whole, lambda place: write_whole(place, fill)):
+        place = tmp_path / "small"
+        os.mkfifo(place) if kind == "pipe" else place.write_text("x")
+        remover(place)
+        assert not place.is_file()
+        assert not [path for path in tmp_path.iterdir() if path != place]
+
+
 def test_scalars_are_not_written_through_a_link(tmp_path: Path, foreign: Path):
     pytest.importorskip("tensorboard")
     (tmp_path / "run").mkdir()

@@ -5,6 +5,7 @@ The newest one is found by the next start, which says what it did.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -15,8 +16,9 @@ from torch import nn
 
 from support.runs import Counter, interrupt, make_data, make_net, make_settings, same_weights
 from trainonce.errors import RunInterruptedError
+from trainonce.storage import atomic
 from trainonce.storage.atomic import draft_of, remove_drafts, write_whole
-from trainonce.storage.checkpoint import find_newest, recover, save_checkpoint
+from trainonce.storage.checkpoint import Bounds, find_newest, recover, save_checkpoint
 from trainonce.training import fit
 
 KILL_EVERYWHERE = """
@@ -99,12 +101,34 @@ def test_what_is_incomplete_or_has_a_name_already_is_not_recovered(tmp_path: Pat
     save_checkpoint(source, 10, {"step": 10}, keep_last=1)
     root = tmp_path / "checkpoints"
     shutil.copytree(source, root)
-    half, taken, other = (draft_of(root / name) for name in ("step-000000020", "step-000000010", "notes"))
-    for draft in (half, taken, other):
+    names = ("step-000000020", "step-000000021", "step-000000022", "step-000000010", "notes")
+    drafts = [draft_of(root / name) for name in names]
+    for draft in drafts:
         shutil.copytree(source / "step-000000010", draft)
-    (half / "state.json").write_text("{")
+    # The sums are written last: none, half of them, or a file that is gone means that the end did not come.
+    sums = (drafts[0] / "SHA256SUMS").read_bytes()
+    (drafts[0] / "SHA256SUMS").unlink()
+    (drafts[1] / "SHA256SUMS").write_bytes(sums[:-9])
+    (drafts[2] / "state.json").unlink()
     assert recover(root) == []
     assert find_newest(root).step == 10
+
+
+def test_a_strangers_draft_is_not_read_before_its_size_is_known_to_be_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    save_checkpoint(tmp_path / "root", 10, {"step": 10}, keep_last=1)
+    forged = draft_of(tmp_path / "root" / "step-000000020")
+    shutil.copytree(tmp_path / "root" / "step-000000010", forged)
+    os.truncate(forged / "state.safetensors", 2**40)
+    monkeypatch.setattr(
+        atomic, "digest", lambda file: pytest.fail("it was read") if file.stat().st_size > 2**30 else ""
+    )
+    assert [path.name for path in recover(tmp_path / "root")] == ["step-000000020"]
+    monkeypatch.undo()
+    found = find_newest(tmp_path / "root", bounds=Bounds(tensor_bytes=2**20))
+    assert found.step == 10
+    assert "no state of this run has more" in found.refused[0]
 
 
 def interrupted(out: Path, at: int = 9) -> None:

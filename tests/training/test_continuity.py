@@ -21,6 +21,7 @@ from trainonce.errors import RunInterruptedError, SettingError
 from trainonce.pruning import policies
 from trainonce.training import fit, stages
 from trainonce.training.results import outcome
+from trainonce.training.resuming.continuity import changed_environment
 
 
 @pytest.fixture(autouse=True)
@@ -238,6 +239,22 @@ def test_the_same_environment_is_not_worth_a_word(tmp_path: Path):
         )
     fit(make_net(), make_data(), settings=make_settings(), out=tmp_path / "run", resume=True, view=view)
     assert not [line for line in view.lines if "since the run started" in line]
+
+
+@pytest.mark.timeout(20)
+def test_a_strangers_environment_is_not_waited_for_nor_printed_as_it_is(tmp_path: Path):
+    file = tmp_path / "env.json"
+    now = {"torch": "2.0"}
+    os.mkfifo(file)
+    assert changed_environment(file, now) == []
+    file.unlink()
+    for content in ("[" * 100_000, '{"torch": ' + "[" * 5000, "\udcff"):
+        file.write_bytes(content.encode("utf-8", "surrogateescape"))
+        assert changed_environment(file, now) == []
+    file.write_text(json.dumps({"torch": "\x1b[2J" + "x" * 5000}))
+    (line,) = changed_environment(file, now)
+    assert line.isprintable()
+    assert len(line) < 200
 
 
 def test_a_model_that_can_not_be_copied_is_trained_all_the_same(monkeypatch: pytest.MonkeyPatch):

@@ -5,6 +5,7 @@ Files are not trusted: they may hide another format behind a known extension, be
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import warnings
@@ -18,18 +19,12 @@ from PIL import Image, ImageFile
 from torch import Tensor
 from torchvision.transforms import v2
 
+from trainonce.data.workload import Metered, check_file, check_image
 from trainonce.messages.plain_text import reason_of
 
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM")
 """The formats of the accepted extensions. Pillow knows more, and starts Ghostscript for one of them (EPS)."""
 ENDINGS = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"))
-MAX_PIXELS = 178_956_970
-"""Pillow's own limit for decompression bombs."""
-FREE_PIXELS = 25_000_000
-MAX_PIXELS_PER_BYTE = 200
-"""For images above FREE_PIXELS. The plainest photos have 20 pixels per byte, bombs thousands."""
-MAX_ASPECT = 100
-"""A longer strip would fill the memory when its shorter side is scaled up."""
 
 
 def decode(path: Path) -> Tensor:
@@ -54,8 +49,9 @@ def _readable(path: Path) -> Iterator[Image.Image]:
         with warnings.catch_warnings(), _opened(path) as stream:
             # About odd metadata and large sizes; what matters is checked here.
             warnings.simplefilter("ignore")
+            check_file(stream)
             with Image.open(stream, formats=FORMATS) as image:
-                _check_size(*image.size, num_bytes=os.fstat(stream.fileno()).st_size)
+                check_image(image, stream)
                 yield image
     except Image.UnidentifiedImageError:
         raise OSError(f"not an image of a known format: {', '.join(FORMATS)}") from None
@@ -69,19 +65,10 @@ def _readable(path: Path) -> Iterator[Image.Image]:
 def _opened(path: Path) -> Iterator[BinaryIO]:
     # A pipe would block until somebody writes to it.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    with os.fdopen(descriptor, "rb") as stream:
+    with Metered(io.FileIO(descriptor)) as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError("not a regular file")
         yield stream
-
-
-def _check_size(width: int, height: int, *, num_bytes: int) -> None:
-    if min(width, height) < 1:
-        raise OSError(f"{width} x {height} pixels")
-    if width * height > min(MAX_PIXELS, max(FREE_PIXELS, MAX_PIXELS_PER_BYTE * num_bytes)):
-        raise OSError(f"{width} x {height} pixels in {num_bytes} bytes looks like a decompression bomb")
-    if max(width, height) > MAX_ASPECT * min(width, height):
-        raise OSError(f"{width} x {height} pixels: one side is more than {MAX_ASPECT} times the other")
 
 
 def _as_tensor(image: Image.Image) -> Tensor:

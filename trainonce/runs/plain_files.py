@@ -21,6 +21,10 @@ LARGEST_WHOLE = 2**64
 """No setting is larger; an endless number could not even be printed."""
 DEEPEST_JSON = 32
 LARGEST_JSON = 64 * 2**20
+LARGEST_FOREIGN_JSON = LARGEST_JSON // 4
+"""For text that is not plain ASCII: one such character makes all others take 4 bytes. We write none."""
+MOST_LINES = 200_000
+"""Of records, one per epoch."""
 MOST_VALUES = 4_000_000
 """In JSON: so many Python objects take a few hundred megabytes, whatever the size of the file."""
 
@@ -113,14 +117,16 @@ def read_json_values(file: Path) -> Any:
 def read_json_lines(file: Path) -> list[Any]:
     """The plain data in each line; a last line without a newline is still being written and skipped."""
     content = read_bytes(file, LARGEST_JSON)
-    _check_count(content, str(file))
-    lines = content[: content.rfind(b"\n") + 1].splitlines()
+    _check_bounds(content, str(file))
+    if content.count(b"\n") > MOST_LINES:
+        raise UnreadableFileError(f"{file} has more than {MOST_LINES:,} lines, which is too much.")
+    lines = content[: content.rfind(b"\n") + 1].split(b"\n")[:-1]
     return [parse_json(line, f"line {number} of {file}") for number, line in enumerate(lines, start=1)]
 
 
 def parse_json(content: bytes, what: str) -> Any:
     """The plain data in JSON text; errors call it `what`."""
-    _check_count(content, what)
+    _check_bounds(content, what)
     try:
         found = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -152,6 +158,10 @@ def _check_numbers(value: Any, file: Path) -> None:
         raise UnreadableFileError(f"{file} holds a number above {LARGEST_WHOLE:,}, which is too much.")
 
 
-def _check_count(content: bytes, what: str) -> None:
+def _check_bounds(content: bytes, what: str) -> None:
+    if len(content) > LARGEST_FOREIGN_JSON and not content.isascii():
+        raise UnreadableFileError(
+            f"{what} is larger than {LARGEST_FOREIGN_JSON:,} bytes, and not plain ASCII."
+        )
     if sum(content.count(mark) for mark in (b"[", b"{", b",", b":")) > MOST_VALUES:
         raise UnreadableFileError(f"{what} holds more than {MOST_VALUES:,} values, which is too much.")

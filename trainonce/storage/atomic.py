@@ -14,6 +14,7 @@ import re
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 from uuid import uuid4
@@ -41,6 +42,9 @@ def sum_lines(digests: Mapping[str, str]) -> list[bytes]:
 
 def read_sums(folder: Path) -> bytes:
     """The content of a folder's sums, as far as it can be right."""
+    if not (folder / SUMS_FILE).is_file():
+        # Opening a pipe would block until somebody writes to it.
+        raise FileNotFoundError(f"there is no {SUMS_FILE}")
     with (folder / SUMS_FILE).open("rb") as stream:
         return stream.read(4096)
 
@@ -136,10 +140,7 @@ def remove_drafts(folder: Path, *, within: Path | None = None) -> None:
     if within is not None and folder != within:
         refuse_links(folder, within=within)
     for path, _ in drafts_in(folder):
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        _remove(path)
 
 
 def write_whole(target: Path, fill: Callable[[Path], None], *, within: Path | None = None) -> None:
@@ -164,8 +165,8 @@ def write_whole(target: Path, fill: Callable[[Path], None], *, within: Path | No
         raise
     finally:
         if os.path.lexists(target) or not os.path.lexists(old):
-            shutil.rmtree(draft, ignore_errors=True)
-            shutil.rmtree(old, ignore_errors=True)
+            _remove(draft)
+            _remove(old)
 
 
 def remove_whole(folder: Path, *, within: Path | None = None) -> None:
@@ -177,7 +178,17 @@ def remove_whole(folder: Path, *, within: Path | None = None) -> None:
     draft = draft_of(folder)
     draft = draft.with_name(f"{draft.name}.old")
     folder.rename(draft)
-    shutil.rmtree(draft, ignore_errors=True)
+    _remove(draft)
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder with all that is in it, or whatever else has this name; links are not followed."""
+    if path.is_dir() and not is_link(path):
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    # Listing a pipe like a folder would block until somebody writes to it.
+    with suppress(OSError):
+        path.unlink()
 
 
 def write_file(target: Path, content: str, *, within: Path | None = None) -> None:

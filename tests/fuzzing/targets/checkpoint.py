@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fuzzing.mutation import as_json, flipped, junk, mutated, truncated, write_sparse
-from fuzzing.registry import Attempt, Trial, target
+from fuzzing.registry import Attempt, Trial, refuse, target
 from support.runs import Counter, interrupt, make_data, make_net, make_settings
 from trainonce.errors import RunInterruptedError
 from trainonce.storage.checkpoint import find_newest, recover, save_checkpoint
@@ -62,8 +62,7 @@ def checkpoint(place: Path) -> Trial:
             if found.step == step:
                 return put_back(found.state["trainer"], trainer)
             (line,) = found.refused
-            # Judged as the message that a user would see.
-            return refuse(line)
+            refuse(line)
 
         return attempt
 
@@ -75,16 +74,6 @@ def put_back(state: Any, trainer: Trainer) -> str:
     fresh = copy.deepcopy(trainer) if trainer.pruner is None else new_trainer()
     fresh.load_state_dict(state)
     return "put back"
-
-
-def refuse(line: str) -> str:
-    raise Told(line)
-
-
-class Told(ValueError):
-    """A line that was told; as printable and as short as any error."""
-
-    __module__ = "trainonce.storage.checkpoint"
 
 
 def caught_trainer(out: Path, *, resume: bool) -> Trainer:
@@ -103,6 +92,7 @@ def caught_trainer(out: Path, *, resume: bool) -> Trainer:
             settings=make_settings(**SETTINGS),
             out=out if resume else None,
             resume=resume,
+            quiet=True,
         )
     except RunInterruptedError:
         return seen[0]
@@ -115,7 +105,7 @@ new_trainer = partial(caught_trainer, Path("nowhere"), resume=False)
 
 
 def stopped_run(out: Path) -> tuple[Trainer, int, dict[str, Any]]:
-    """The trainer of a run that was stopped after its cut, the step, and the files of its newest checkpoint."""
+    """The trainer of a run stopped after its cut, the step, and the files of its newest checkpoint."""
     try:
         fit(
             make_net(),
@@ -123,6 +113,7 @@ def stopped_run(out: Path) -> tuple[Trainer, int, dict[str, Any]]:
             settings=make_settings(**SETTINGS),
             loss=Counter({11}, interrupt),
             out=out,
+            quiet=True,
         )
     except RunInterruptedError:
         newest = find_newest(out / "checkpoints")

@@ -16,6 +16,8 @@ from trainonce.storage.atomic import write_file
 
 FILE = "data.json"
 MAX_FILE_BYTES = 64 * 2**20
+MAX_VALUES = 1_500_000
+"""In a file; twice as many as two listings of MAX_LISTED_FILES hold. Each takes up to 100 bytes of memory."""
 
 log = logging.getLogger("trainonce")
 
@@ -77,7 +79,11 @@ def read_identity(folder: Path) -> dict[str, Any] | None:
     try:
         if file.stat().st_size > MAX_FILE_BYTES:
             raise ValueError("it is too large")
-        found = json.loads(file.read_bytes())
+        content = file.read_bytes()
+        # One other character makes all others of a text take 4 bytes; we write none.
+        if not content.isascii() or sum(content.count(mark) for mark in (b"[", b"{", b",")) > MAX_VALUES:
+            raise ValueError("it holds what no run has written")
+        found = json.loads(content)
         if not isinstance(found, dict) or found.get("version") != VERSION:
             raise ValueError("it is of another version")
     except (OSError, ValueError, RecursionError) as error:

@@ -14,12 +14,14 @@ from trainonce.errors import ReportError
 from trainonce.messages.plain_text import in_one_line
 from trainonce.runs.file_names import CONFIG, ENVIRONMENT, METRICS, REPORT
 from trainonce.runs.plain_files import (
+    MOST_LINES,
     UnreadableFileError,
     read_json_lines,
     read_json_values,
     read_yaml_values,
 )
 from trainonce.runs.report.kinds import (
+    MOST_NAMES,
     WrongKindError,
     anything,
     fields,
@@ -93,10 +95,10 @@ _REPORT = fields(
     {
         "version": whole(VERSION, VERSION),
         "config": _CONFIG,
-        "changed": optional(named(anything)),
+        "changed": optional(named(anything, MOST_NAMES)),
         "data": optional(fields({"num_classes": _COUNT, "image_size": _COUNT})),
         "environment": fields({}),
-        "history": listed(_RECORD),
+        "history": listed(_RECORD, MOST_LINES),
         "before": optional(_MODEL),
         "after": optional(_MODEL),
         "baseline": optional(_MODEL),
@@ -107,7 +109,7 @@ _REPORT = fields(
         "seconds": optional(finite),
         "num_skipped": _COUNT,
         "counter": optional(text),
-        "missing": optional(named(anything)),
+        "missing": optional(named(text, MOST_NAMES)),
     },
     "version config environment history",
 )

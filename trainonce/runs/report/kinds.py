@@ -10,6 +10,8 @@ from trainonce.errors import TrainonceError
 from trainonce.messages.plain_text import in_one_line
 
 LARGEST_NUMBER = 1e100
+MOST_NAMES = 1_000
+"""Of settings, or of facts about one thing."""
 
 Check = Callable[[Any, str], None]
 """Takes a value and where it was found, raises WrongKindError if it is not of that kind."""
@@ -81,11 +83,11 @@ def named(check: Check, most: int = 2**31) -> Check:
 
 
 def fields(known: Mapping[str, Check], needed: str = "") -> Check:
-    """A dict whose known names have values of their kind; other names may have any."""
+    """A dict whose known names have values of their kind; other names, if not too many, may have any."""
 
     def check(value: Any, where: str) -> None:
-        if not isinstance(value, dict):
-            raise _refuse(value, where, "names with values")
+        if not isinstance(value, dict) or len(value) > MOST_NAMES:
+            raise _refuse(value, where, f"at most {MOST_NAMES} names with values")
         for name in needed.split():
             if name not in value:
                 raise WrongKindError(f"{in_one_line(where, 80)} has no {name}.")

@@ -11,6 +11,8 @@ BAR_WIDTH, BAR_HEIGHT = 600, 14
 MOST_STRIPES = 4096
 CELL_LIMIT = 120
 """Epochs that a heat map shows; longer runs are thinned out."""
+MOST_CELLS = 60_000
+"""In all: browsers fail on a page with half a million."""
 
 
 def layer_rows(layers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -62,9 +64,9 @@ def heat_map(history: Sequence[Mapping[str, Any]]) -> Markup:
     records = [record for record in history if record.get("alive")]
     if not records:
         return Markup("")
-    stride = -(-len(records) // CELL_LIMIT)
-    records = [*records[::stride]]
     names = list(records[0]["alive"])
+    columns = max(1, min(CELL_LIMIT, MOST_CELLS // len(names)))
+    records = records[:: -(-len(records) // columns)]
     row_height = 12
     cell_width = BAR_WIDTH / len(records)
     parts = [

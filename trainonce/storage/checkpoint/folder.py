@@ -6,6 +6,7 @@ Takes a state to a folder, completely or not at all, and a folder to the state, 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +18,14 @@ from torch import Tensor
 
 from trainonce.errors import CheckpointError, DiskFullError
 from trainonce.messages.plain_text import quoted, shown, shown_path
-from trainonce.storage.atomic import find_damage, seal, write_whole
+from trainonce.storage.atomic import find_damage, read_sums, seal, sum_lines, write_whole
 from trainonce.storage.checkpoint.packing import PackingError, pack, unpack
 
 STATE_FILE = "state.json"
 TENSORS_FILE = "state.safetensors"
 FORMAT = "trainonce-checkpoint"
 FORMAT_VERSION = 1
+_SUMS = re.compile(rb"".join(sum_lines({name: "[0-9a-f]{64}" for name in (STATE_FILE, TENSORS_FILE)})))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +100,16 @@ def read_checkpoint(folder: Path, *, bounds: Bounds | None = None) -> Any:
         ) from None
 
 
-def is_complete(folder: Path) -> bool:
-    """Whether a folder is a checkpoint to the last bit, whatever its name is."""
+def is_written(folder: Path) -> bool:
+    """Whether a checkpoint was written to its end, whatever its name is: the sums come last.
+
+    The files are not read, which could take hours; `read_checkpoint` compares them with the sums.
+    """
     try:
-        return find_damage(folder, (STATE_FILE, TENSORS_FILE)) is None
+        names = (STATE_FILE, TENSORS_FILE)
+        return _SUMS.fullmatch(read_sums(folder)) is not None and all(
+            (folder / name).is_file() for name in names
+        )
     except OSError:
         return False
 

@@ -12,7 +12,7 @@ from typing import Any
 from trainonce.errors import CheckpointError
 from trainonce.messages.plain_text import shown_path
 from trainonce.storage.atomic import drafts_in, refuse_links, remove_whole
-from trainonce.storage.checkpoint.folder import Bounds, is_complete, read_checkpoint, write_checkpoint
+from trainonce.storage.checkpoint.folder import Bounds, is_written, read_checkpoint, write_checkpoint
 
 _NAME = re.compile(r"step-(\d{9})")
 
@@ -54,7 +54,7 @@ def recover(root: Path) -> list[Path]:
     found = []
     for draft, name in drafts_in(root):
         path = root / name
-        if _NAME.fullmatch(name) and draft.is_dir() and not path.exists() and is_complete(draft):
+        if _NAME.fullmatch(name) and draft.is_dir() and not path.exists() and is_written(draft):
             draft.rename(path)
             found.append(path)
     return found

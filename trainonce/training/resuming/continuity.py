@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from trainonce.errors import SettingError
+from trainonce.messages.plain_text import shown
 from trainonce.runs import folder as run_folder
+from trainonce.runs.plain_files import UnreadableFileError, read_json_values
 from trainonce.storage.artifact.manifest import Manifest
 from trainonce.storage.checkpoint.packing import PackingError, pack
 from trainonce.training.loop.trainer import Trainer
@@ -43,14 +44,11 @@ def check_config(folder: Path, config: Mapping[str, Any], *, may_differ: frozens
 def changed_environment(file: Path, now: Mapping[str, Any]) -> list[str]:
     """What has changed since the run was started, such as `threads 2 -> 1`."""
     try:
-        before = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        before = read_json_values(file)
+    except UnreadableFileError:
         # A missing or damaged file is no reason to stop: the run doesn't depend on it.
         return []
     if not isinstance(before, dict):
         return []
-    return [
-        f"{name} {before[name]} -> {now[name]}"
-        for name in WATCHED
-        if name in before and name in now and before[name] != now[name]
-    ]
+    changed = [name for name in WATCHED if name in before and name in now and before[name] != now[name]]
+    return [f"{name} {shown(before[name])} -> {now[name]}" for name in changed]
