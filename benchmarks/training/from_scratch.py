@@ -39,10 +39,7 @@ class FromScratch(_Narrow):
         found = source.result(of_code=fingerprint(source.contender))
         if found is None:
             raise RuntimeError(f"{source.name} has to be run first, by this code: it gives the shape")
-        plan = trainonce.Plan.from_json(found["plan"])
-        # The module of the class may have had another name when the run was recorded.
-        kind = type(self.model)
-        return replace(plan, model=f"{kind.__module__}.{kind.__qualname__}")
+        return trainonce.Plan.from_json(found["plan"])
 
 
 class Shaped(_Narrow):
