@@ -6,8 +6,7 @@ import argparse
 import itertools
 from collections.abc import Sequence
 
-from benchmarks.promises.budgets import Kept, measure_budget
-from benchmarks.promises.subjects import SUBJECTS
+from benchmarks.promises.budgets import SUBJECTS, Kept, measure_budget
 from benchmarks.sheets.options import add_number, add_seed, add_several
 from benchmarks.sheets.sheet import Bar, bar_table, count_bar, exit_code, heading, table, write_sheet, yes
 from benchmarks.sheets.waiting import waiting

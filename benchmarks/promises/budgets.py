@@ -1,13 +1,13 @@
-"""One budget on one model.
-
-Takes a subject and a share, gives what the cut model costs and whether it predicts as before.
-"""
+"""One budget on one model: what the cut model costs, and whether it predicts as before."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import timm
 import torch
+import torchvision
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -15,7 +15,7 @@ import trainonce
 from benchmarks.harness.flops import count_image_macs
 from benchmarks.harness.pruning import attach
 from benchmarks.harness.recipe import take_step
-from benchmarks.promises.subjects import Subject
+from benchmarks.harness.resnet import build_resnet
 
 WITHIN = 0.01
 BATCH = 4
@@ -112,3 +112,27 @@ def _predict(model: nn.Module, images: Tensor) -> Tensor:
     outputs = torch.cat([model(part) for part in images.split(BATCH)])
     model.train()
     return outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A model, the size of its images, and how it learns."""
+
+    build: Callable[[], nn.Module]
+    image_size: int
+    is_transformer: bool = False
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        if self.is_transformer:
+            return torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05)
+        return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+
+
+SUBJECTS = {
+    "ResNet-20": Subject(lambda: build_resnet(20, seed=0), 32),
+    "ResNet-56": Subject(lambda: build_resnet(56, seed=0), 32),
+    "MobileNetV2": Subject(lambda: torchvision.models.mobilenet_v2(), 64),
+    "DenseNet-121": Subject(lambda: torchvision.models.densenet121(), 64),
+    "ViT-tiny": Subject(lambda: timm.create_model("vit_tiny_patch16_224"), 224, is_transformer=True),
+    "Swin-tiny": Subject(lambda: timm.create_model("swin_tiny_patch4_window7_224"), 224, is_transformer=True),
+}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.sheets.sheet import ROOT
-from benchmarks.training.carrying import carried, marks_of
+from benchmarks.training.carrying import carried, marks_of, meaning_of
 from benchmarks.training.catalogue import CONTENDERS, VARIANTS
 from benchmarks.training.configuration import Configuration
 from benchmarks.training.fingerprint import fingerprint, meanings
@@ -73,6 +73,13 @@ def test_a_record_is_carried_over_only_from_the_code_that_was_compared():
     assert carried({**record, "made_by_code": "older"}, {"ours": "old"}, {"ours"})["made_by_code"] == "older"
     assert carried(record, {"ours": "another"}, {"ours"}) == record
     assert carried(record, {"ours": "old"}, set()) == record
+
+
+def test_runs_are_equal_wherever_the_classes_of_their_models_live():
+    run = {"accuracy": 71.0, "plan": '{"model": "benchmarks.resnet.Net", "kept": [1]}', "date": "today"}
+    moved = {**run, "plan": run["plan"].replace("benchmarks.", "benchmarks.harness."), "date": "tomorrow"}
+    other = {**run, "plan": run["plan"].replace("[1]", "[2]")}
+    assert meaning_of(run) == meaning_of(moved) != meaning_of(other)
 
 
 def test_marks_are_found_in_checkouts_of_either_layout(tmp_path: Path):

@@ -18,7 +18,7 @@ from benchmarks.promises.predictions import Compared
 from benchmarks.promises.predictions import summarise as summarise_predictions
 from benchmarks.sheets.sheet import Bar
 from benchmarks.timing import loading
-from benchmarks.timing.loading_steps import Steps, Subject
+from benchmarks.timing.loading import Steps, Subject
 from trainonce.storage.atomic import draft_of
 from trainonce.storage.checkpoint import save_checkpoint
 

@@ -23,10 +23,10 @@ from benchmarks.training import records
 from benchmarks.training.accuracy import sheet_of
 from benchmarks.training.catalogue import CONTENDERS, VARIANTS
 from benchmarks.training.configuration import Configuration
-from benchmarks.training.curves import ACCURACY, REGULARISER
 from benchmarks.training.fingerprint import fingerprint
 from benchmarks.training.questions import STUDIES
 from benchmarks.training.runs import run_missing
+from benchmarks.training.studies import ACCURACY, REGULARISER
 from benchmarks.training.summary import lead_of, ranked_accuracies, results_by_row, said, summarise
 
 MAIN = tuple(name for name, entry in CONTENDERS.items() if not entry.is_extra)

@@ -20,11 +20,9 @@ from benchmarks.timing import cost, costs, ddp
 from benchmarks.timing.breakdown import breakdown, shares
 from benchmarks.timing.ddp import compare, run_processes, slower_of
 from benchmarks.timing.families import FAMILIES, Subject
-from benchmarks.timing.growing import measure_growth
-from benchmarks.timing.growth import _slope
+from benchmarks.timing.growth import _slope, measure_growth
 from benchmarks.timing.hesso_child import measure_hesso
-from benchmarks.timing.latency import latencies_ms
-from benchmarks.timing.loops import PlainLoop, noise_batches, take_turns
+from benchmarks.timing.loops import PlainLoop, latencies_ms, noise_batches, take_turns
 from benchmarks.timing.memory import median_peaks
 from benchmarks.timing.trainings import KEEP_FLOPS, Training, train_in_turns
 from benchmarks.timing.turns import Turn

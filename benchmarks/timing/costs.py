@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.timing.hesso_child import measure_hesso
-from benchmarks.timing.latency import latencies_ms
-from benchmarks.timing.loops import noise_batches
+from benchmarks.timing.loops import latencies_ms, noise_batches
 from benchmarks.timing.memory import Peaks, median_peaks
 from benchmarks.timing.trainings import Training, train_in_turns
 

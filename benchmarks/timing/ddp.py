@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 
 import torch
@@ -110,9 +111,15 @@ def slower_of(processes: Sequence[Sequence[Turn]]) -> list[Turn]:
         assert all((turn.phase, turn.is_update) == (first.phase, first.is_update) for turn in turns), (
             "the processes differ"
         )
-        longest = [max(getattr(turn, name) for turn in turns) for name in ("plain", "ours")]
-        summed = [sum(getattr(turn, name) for turn in turns) for name in ("plain_cpu", "ours_cpu")]
-        merged.append(Turn(*longest, *summed, first.phase, first.is_update, first.is_cut))
+        merged.append(
+            replace(
+                first,
+                plain=max(turn.plain for turn in turns),
+                ours=max(turn.ours for turn in turns),
+                plain_cpu=sum(turn.plain_cpu for turn in turns),
+                ours_cpu=sum(turn.ours_cpu for turn in turns),
+            )
+        )
     return merged
 
 

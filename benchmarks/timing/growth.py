@@ -6,18 +6,25 @@ Writes `benchmarks/results/growth.md`, a figure and data beside it.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from statistics import linear_regression
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import linear_regression, median
 
 import numpy
+import torch
+from torch import nn
 
+import trainonce
 from benchmarks.coverage.scale import warm_up
 from benchmarks.sheets.options import add_number, add_several
 from benchmarks.sheets.plots import Panel, write_png
 from benchmarks.sheets.sheet import figure_lines, heading, table, write_csv, write_sheet
 from benchmarks.sheets.waiting import waiting
-from benchmarks.timing.families import FAMILIES
-from benchmarks.timing.growing import Growth, measure_growth
+from benchmarks.timing.families import FAMILIES, Subject
+from trainonce.pruning.pulling.projection import Projection, Proximal
+from trainonce.pruning.schedule import Strength
+from trainonce.pruning.units import Units
 
 INTRODUCTION = """\
 Times are CPU seconds of all threads: on one thread and an idle machine those are seconds, and other work
@@ -112,7 +119,7 @@ def _lines(found: Sequence[Growth], what: str) -> dict[str, list[list[tuple[floa
     return lines
 
 
-def _exponents(found: Sequence[Growth]) -> list[tuple[str, str, str]]:
+def _exponents(found: Sequence[Growth]) -> list[tuple[str, ...]]:
     lines = {what: _lines(found, what) for what in ("inspect", "projection")}
     families = dict.fromkeys(one.subject.family for one in found)
     return [(family, *(_slope(lines[what].get(family, [[]])[0]) for what in lines)) for family in families]
@@ -128,3 +135,59 @@ def _data(found: Growth) -> tuple[object, ...]:
     sizes = (found.num_parameters, found.num_groups, found.num_units)
     times = (found.inspect, found.projection, found.optimizer)
     return found.subject.family, found.subject.name, *sizes, *times
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What was found on one model, in CPU seconds of all threads."""
+
+    subject: Subject
+    num_parameters: int
+    num_groups: int
+    num_units: int
+    inspect: float
+    projection: float | None
+    """One pull of half of all units, as in the search; None on `meta`."""
+
+    optimizer: float | None
+    """One step of SGD with momentum on all parameters, to compare with."""
+
+
+def measure_growth(subject: Subject, *, num_repeats: int, num_pulls: int) -> Growth:
+    """Inspect a few times, pull many times."""
+    model, example = subject.build()
+    partition = trainonce.inspect(model, example)
+    inspect = _median_seconds(lambda: trainonce.inspect(model, example), num_repeats)
+    units = Units.of(partition, [name for name, _ in model.named_parameters()])
+    projection = optimizer = None
+    if not any(parameter.is_meta for parameter in model.parameters()):
+        projection, optimizer = _measure_pull(model, units, num_pulls)
+    return Growth(
+        subject, partition.num_parameters, len(partition.groups), len(units), inspect, projection, optimizer
+    )
+
+
+def _measure_pull(model: nn.Module, units: Units, num_pulls: int) -> tuple[float, float]:
+    tensors = dict(model.named_parameters())
+    for parameter in tensors.values():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer = torch.optim.SGD(tensors.values(), lr=1e-3, momentum=0.9)
+    optimizer.step()
+    projection = Projection(units, tensors, optimizer)
+    projection.select(torch.rand(len(units), generator=torch.Generator().manual_seed(0)) < 0.5)
+    strength = Strength()
+    floor = projection.mean_norms() * strength.floor
+    pull = Proximal()
+    return (
+        _median_seconds(lambda: projection.apply(pull, strength.searching, floor=floor), num_pulls),
+        _median_seconds(optimizer.step, num_pulls),
+    )
+
+
+def _median_seconds(work: Callable[[], object], num_times: int) -> float:
+    seconds = []
+    for _ in range(num_times):
+        start = time.process_time()
+        work()
+        seconds.append(time.process_time() - start)
+    return median(seconds)

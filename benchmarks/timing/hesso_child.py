@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.harness.children import child_environment, end_with_parent
 from benchmarks.sheets.sheet import ROOT, version_of
-from benchmarks.timing.latency import latencies_ms
+from benchmarks.timing.loops import latencies_ms
 from benchmarks.timing.trainings import train_in_turns
 
 

@@ -1,13 +1,11 @@
-"""Training loops that time themselves.
-
-Takes a model and batches, gives the seconds of each part of each step; needs torch alone.
-"""
+"""Training loops that time themselves, and the latency of models; needs torch alone."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import torch
 from torch import Tensor, nn
@@ -102,3 +100,26 @@ def noise_batches(
         labels = torch.randint(0, 10, (batch_size,), generator=generator)
         batches.append((images.contiguous(memory_format=memory_format), labels))
     return batches
+
+
+_FEWEST_CALLS = 5
+
+
+@torch.no_grad()
+def latencies_ms(models: Mapping[str, nn.Module], images: Tensor, *, seconds: float) -> dict[str, float]:
+    """In turns, so that a busy machine slows all alike; takes about `seconds`.
+
+    The models are left in eval mode.
+    """
+    found: dict[str, list[float]] = {name: [] for name in models}
+    for model in models.values():
+        model.eval()
+        for _ in range(2):
+            model(images)
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or min(map(len, found.values())) < _FEWEST_CALLS:
+        for name, model in models.items():
+            start = time.perf_counter()
+            model(images)
+            found[name].append(1000 * (time.perf_counter() - start))
+    return {name: median(times) for name, times in found.items()}

@@ -104,7 +104,7 @@ def compare_short_runs(names: list[str], checkout: Path, before: dict[str, str])
     """The contenders whose short runs here and there differ."""
     here = _short_runs(names, ROOT, {name: fingerprint(name) for name in CONTENDERS})
     there = _short_runs(names, checkout, before)
-    return {name for name in names if _meaning(here[name]) != _meaning(there[name])}
+    return {name for name in names if meaning_of(here[name]) != meaning_of(there[name])}
 
 
 def _short_runs(names: list[str], checkout: Path, marks: dict[str, str]) -> dict[str, dict[str, Any]]:
@@ -131,11 +131,15 @@ def _run_in(checkout: Path, *command: str, **settings: Any) -> subprocess.Comple
     return subprocess.run(command, cwd=checkout, env=environment, check=True, **settings)
 
 
-def _meaning(value: Any) -> Any:
-    """What must be equal: everything but marks, dates and seconds."""
+def meaning_of(value: Any) -> Any:
+    """What must be equal: everything but marks, dates, seconds, and the module of a plan's model."""
     if isinstance(value, dict):
-        return {key: _meaning(item) for key, item in value.items() if key not in WITHOUT_MEANING}
-    return [_meaning(item) for item in value] if isinstance(value, list) else value
+        kept = {key: item for key, item in value.items() if key not in WITHOUT_MEANING}
+        if isinstance(kept.get("plan"), str):
+            plan = json.loads(kept["plan"])
+            kept["plan"] = plan | {"model": plan["model"].rpartition(".")[2]}
+        return {key: meaning_of(item) for key, item in kept.items()}
+    return [meaning_of(item) for item in value] if isinstance(value, list) else value
 
 
 if __name__ == "__main__":

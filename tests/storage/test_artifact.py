@@ -19,18 +19,12 @@ from support.towers import (
     assert_equal_models,
     assert_refused,
     reader_plan,
-    save_small,
     small_tower,
     tower_plan,
 )
 from trainonce.errors import ModelMismatchError
 from trainonce.storage.artifact import load, save
 from trainonce.surgery.slicing import apply_plan, plans_of
-
-
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    return save_small(tmp_path)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])

@@ -1,4 +1,4 @@
-"""A saved model that is damaged, tampered with or newer is refused in one line, and the model is unchanged."""
+"""A corrupt, forged or newer saved model is refused in one line, and the model is unchanged."""
 
 import copy
 import json
@@ -22,7 +22,6 @@ from support.towers import (
     portrait,
     rewrite_json,
     rewrite_sums,
-    save_small,
     small_tower,
     tower_plan,
 )
@@ -30,11 +29,6 @@ from trainonce.errors import ArtifactError, ModelMismatchError
 from trainonce.storage.artifact import load, reading, save
 from trainonce.storage.artifact.bounds import takes_much_memory
 from trainonce.surgery.slicing import apply_plan
-
-
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    return save_small(tmp_path)
 
 
 def refusal(path: Path, into: nn.Module) -> str | None:
@@ -213,7 +207,7 @@ def test_a_chain_that_breaks_late_leaves_no_cut_behind(tmp_path: Path):
 def test_a_plan_that_is_none_is_refused(saved: Path, text: str):
     (saved / "plan.json").write_text(text, encoding="latin-1")
     rewrite_sums(saved)
-    assert_refused(saved, Tower(), names="damaged")
+    assert_refused(saved, Tower(), names="corrupt")
 
 
 def test_a_newer_version_asks_for_a_newer_library(saved: Path):
@@ -287,4 +281,4 @@ def test_a_tie_to_no_stored_tensor_is_refused(tmp_path: Path, stored: str):
         data["tied"]["answer.weight"] = stored
 
     rewrite_json(tmp_path / "small", damage)
-    assert_refused(tmp_path / "small", Reader(), names="damaged")
+    assert_refused(tmp_path / "small", Reader(), names="corrupt")

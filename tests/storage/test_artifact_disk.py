@@ -10,14 +10,9 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from support.towers import FILES, Tower, portrait, save_small
+from support.towers import FILES, Tower, portrait
 from trainonce.errors import ArtifactError
 from trainonce.storage.artifact import folder, save
-
-
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    return save_small(tmp_path)
 
 
 def put_folder(path: Path) -> None:
@@ -35,7 +30,7 @@ def put_dangling_link(path: Path) -> None:
 @pytest.mark.parametrize("put", [put_folder, put_file, put_dangling_link])
 def test_what_exists_is_not_overwritten(tmp_path: Path, put: Callable[[Path], None]):
     put(tmp_path / "small")
-    with pytest.raises(ArtifactError, match="exists already"):
+    with pytest.raises(ArtifactError, match="already exists"):
         save(Tower(), tmp_path / "small")
     assert [path.name for path in tmp_path.iterdir()] == ["small"]
 

@@ -10,15 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from support.towers import Tower, assert_equal_models, assert_refused, portrait, save_small
+from support.towers import Tower, assert_equal_models, assert_refused, portrait
 from trainonce.errors import ModelMismatchError
 from trainonce.storage.artifact import folder, load
-
-
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    return save_small(tmp_path)
-
 
 MODES: dict[str, Any] = {
     "inference": torch.inference_mode,

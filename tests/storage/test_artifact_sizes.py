@@ -1,4 +1,4 @@
-"""A saved plan changes no integer of a module that is not a size of this very model, and none to another value than the cut leaves."""
+"""A saved plan changes only integers that are sizes of this very model, and only as the cut does."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_a_run_with_a_link_in_it_is_not_resumed(tmp_path: Path, foreign: Path, n
         place.symlink_to(foreign / name)
     else:
         place.symlink_to(foreign)
-    with pytest.raises(LinkError, match="is a link") as caught:
+    with pytest.raises(LinkError, match="is a symlink") as caught:
         fit(make_net(), make_data(), settings=make_settings(), out=tmp_path / "run", resume=True)
     assert "\n" not in str(caught.value)
     assert content_of(foreign) == before
@@ -180,7 +180,7 @@ def test_report_writes_no_card_through_a_link(
     (out / "small").symlink_to(foreign)
     assert main(["report", str(out)]) == 2
     said = capsys.readouterr().err
-    assert "is a link" in said
+    assert "is a symlink" in said
     assert said.count("\n") == 1
     assert content_of(foreign) == before
 

@@ -1,1 +1,1 @@
-"""Words for people: names, paths, values and errors as a message may show them."""
+"""Safe text for messages: names, paths, values and errors in one printable line."""

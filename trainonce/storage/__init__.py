@@ -1,1 +1,1 @@
-"""Files and folders that are whole or absent: artifacts and checkpoints."""
+"""Atomic storage: artifacts and checkpoints that are complete or absent."""

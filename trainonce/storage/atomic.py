@@ -1,9 +1,7 @@
-"""Folders and files that are complete or absent.
+"""Atomic writes: a file or folder is complete or absent, and sealed with sha256 sums.
 
-Takes content to the disk under sha256 sums, and never writes or removes through a link.
-
-All that the library writes into a folder goes through here. The folder that the user names may be a link;
-what is inside it may not.
+Everything the library writes goes through here, and nothing is written or removed through a symlink: the
+folder that a user names may be one, what is inside it may not.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ def sum_lines(digests: Mapping[str, str]) -> list[bytes]:
 
 
 def read_sums(folder: Path) -> bytes:
-    """The content of a folder's sums, as far as it can be right."""
+    """The content of a folder's SHA256SUMS, up to more than a valid one has."""
     if not (folder / SUMS_FILE).is_file():
         # Opening a pipe would block until somebody writes to it.
         raise FileNotFoundError(f"there is no {SUMS_FILE}")
@@ -50,15 +48,15 @@ def read_sums(folder: Path) -> bytes:
 
 
 def flush_file(file: Path) -> None:
-    """Wait until a file's content is on the disk."""
+    """Fsync a file."""
     with file.open("rb+") as stream:
         os.fsync(stream.fileno())
 
 
 def flush_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
+    """Fsync a folder, so that renames in it are durable."""
     if os.name == "nt":
-        # Windows opens no folders; it keeps names in order by itself.
+        # Windows can't open folders, and orders metadata writes itself.
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -68,7 +66,7 @@ def flush_folder(folder: Path) -> None:
 
 
 def seal(folder: Path, names: Iterable[str]) -> None:
-    """Write the sums of these files beside them, and wait until all of it is on the disk."""
+    """Write SHA256SUMS for these files, and fsync everything."""
     files = [folder / name for name in names]
     (folder / SUMS_FILE).write_bytes(b"".join(sum_lines({file.name: digest(file) for file in files})))
     for file in (*files, folder / SUMS_FILE):
@@ -77,55 +75,49 @@ def seal(folder: Path, names: Iterable[str]) -> None:
 
 
 def find_damage(folder: Path, names: Iterable[str]) -> str | None:
-    """What is wrong with a sealed folder, in a few words, or None."""
+    """Why a sealed folder is corrupt, in a few words; None if it is intact."""
     names = list(names)
     for name in (SUMS_FILE, *names):
         if not (folder / name).is_file():
-            return f"there is no {name}"
+            return f"{name} is missing"
     found = read_sums(folder)
     lines = sum_lines({name: digest(folder / name) for name in names})
     if found == b"".join(lines):
         return None
     damaged = next((name for name, line in zip(names, lines, strict=True) if line not in found), SUMS_FILE)
-    return f"{damaged} was cut short or changed: its sha256 differs"
+    return f"{damaged} is truncated or modified (sha256 mismatch)"
 
 
 def is_link(path: Path) -> bool:
-    """Whether a path is a symbolic link, or what Windows calls a junction."""
+    """Whether a path is a symlink or a Windows junction."""
     return path.is_symlink() or (os.name == "nt" and getattr(os.path, "isjunction", lambda _: False)(path))
 
 
 def refuse_links(path: Path, *, within: Path) -> None:
-    """Raise LinkError if `path`, or a folder on the way to it from `within`, is a link."""
+    """Raise LinkError if `path`, or a folder between `within` and it, is a symlink."""
     assert within in path.parents, f"{path} is not in {within}"
     for place in (path, *path.parents):
         if place == within:
             return
         if is_link(place):
             raise LinkError(
-                f"{shown_path(place)} is a link, and trainonce writes through none. Remove the link, or put "
-                "the real file or folder there."
+                f"{shown_path(place)} is a symlink, and trainonce doesn't write through symlinks. Remove it, "
+                "or replace it with the real file or folder."
             )
 
 
 def draft_of(target: Path) -> Path:
-    """A new name beside `target` for what is still to be written.
-
-    Nobody can take it for a file of the user.
-    """
+    """A unique temporary path next to `target`; no user's file has such a name."""
     return target.with_name(f".trainonce-draft-{uuid4().hex}-{target.name}")
 
 
 def is_draft(path: Path) -> bool:
-    """Whether a file or folder is one that a killed process of ours has left."""
+    """Whether a path is a draft left behind by a killed process."""
     return _DRAFT.fullmatch(path.name) is not None and not is_link(path)
 
 
 def drafts_in(folder: Path) -> list[tuple[Path, str]]:
-    """What killed processes have left in a folder, each with the name that it was to have.
-
-    What was replaced comes last.
-    """
+    """Drafts that killed processes left in a folder, each with its intended name; replaced ones last."""
     found = (
         [(path, _DRAFT.fullmatch(path.name)) for path in sorted(folder.iterdir())] if folder.is_dir() else []
     )
@@ -136,7 +128,7 @@ def drafts_in(folder: Path) -> list[tuple[Path, str]]:
 
 
 def remove_drafts(folder: Path, *, within: Path | None = None) -> None:
-    """Remove what killed processes have left in a folder; only while no other process writes there."""
+    """Remove drafts of killed processes; only while no other process writes to the folder."""
     if within is not None and folder != within:
         refuse_links(folder, within=within)
     for path, _ in drafts_in(folder):
@@ -144,10 +136,9 @@ def remove_drafts(folder: Path, *, within: Path | None = None) -> None:
 
 
 def write_whole(target: Path, fill: Callable[[Path], None], *, within: Path | None = None) -> None:
-    """Give a folder that `fill` writes its name when it is complete, in place of one that has it.
+    """Write a folder with `fill` and move it into place, replacing an existing one.
 
-    A kill leaves drafts; at any moment either the old folder or the new one is complete, under its name
-    or as a draft.
+    At any moment either the old folder or the new one is complete, under its name or as a draft.
     """
     refuse_links(target, within=within or target.parent)
     draft = draft_of(target)
@@ -170,10 +161,7 @@ def write_whole(target: Path, fill: Callable[[Path], None], *, within: Path | No
 
 
 def remove_whole(folder: Path, *, within: Path | None = None) -> None:
-    """Remove a folder so that nobody finds half of it under its name.
-
-    A kill leaves at most a hidden draft.
-    """
+    """Remove a folder atomically; a kill leaves at most a hidden draft."""
     refuse_links(folder, within=within or folder.parent)
     draft = draft_of(folder)
     draft = draft.with_name(f"{draft.name}.old")
@@ -192,11 +180,11 @@ def _remove(path: Path) -> None:
 
 
 def write_file(target: Path, content: str, *, within: Path | None = None) -> None:
-    """Replace a file by one with this content, completely or not at all."""
+    """Replace a file atomically."""
     refuse_links(target, within=within or target.parent)
     draft = draft_of(target)
     try:
-        # Names of files that are no UTF-8 must not stop a report: they are written escaped.
+        # File names that are not valid UTF-8 are escaped, so that they can't break a report.
         draft.write_text(content, encoding="utf-8", errors="backslashreplace")
         flush_file(draft)
         draft.replace(target)
@@ -205,18 +193,15 @@ def write_file(target: Path, content: str, *, within: Path | None = None) -> Non
 
 
 def open_own(file: Path, mode: str, *, within: Path | None = None) -> IO[str]:
-    """A text file of ours, opened without following a link; made if it isn't there.
-
-    What is no ordinary file is refused.
-    """
+    """Open a text file without following symlinks, creating it if needed; only regular files are accepted."""
     refuse_links(file, within=within or file.parent)
 
     def opener(path: str, flags: int) -> int:
-        # Not blocking: a pipe of this name would wait for a reader for ever.
+        # Non-blocking: opening a named pipe would wait for a reader forever.
         return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
 
     stream = open(file, mode, encoding="utf-8", opener=opener)  # noqa: SIM115 - the caller closes it
     if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
         stream.close()
-        raise LinkError(f"{shown_path(file)} is no ordinary file. Remove it.")
+        raise LinkError(f"{shown_path(file)} is not a regular file. Remove it.")
     return stream

@@ -1,8 +1,6 @@
-"""Whether a state that was read is one that can be put back.
+"""Checks that a state_dict from disk matches what it is loaded into, before anything is changed.
 
-Takes it and what it should look like, before anything is changed.
-
-`load_state_dict` of models and optimizers believes most of what it is given, and fails later or half-way.
+`load_state_dict` of models and optimizers trusts most of what it is given, and fails later or halfway.
 """
 
 from __future__ import annotations
@@ -23,18 +21,17 @@ from trainonce.messages.plain_text import quoted, shown
 Shapes = Mapping[str, tuple[int, ...]]
 
 _SMALL, _LARGE = 2**16, 2**23
-"""Elements of a tensor that is cheaper to compute with than to reason about, and of the largest computed with."""
+"""Elements up to which a probe is always computed, and up to which it is as a last resort."""
 
 
 class MismatchError(TrainonceError, ValueError):
-    """A state that does not look as it should."""
+    """A state_dict with unexpected keys, types, shapes or dtypes."""
 
 
 def check_alike(found: Any, template: Any, where: str) -> None:
-    """Raise MismatchError unless `found` has the kinds, keys, lengths, shapes and dtypes of `template`.
+    """Raise MismatchError unless `found` has the types, keys, lengths, shapes and dtypes of `template`.
 
-    In the template None and empty containers stand for what has yet to come: anything for None, any
-    content for the containers.
+    In the template None matches anything, and an empty container matches any content.
     """
     if template is None:
         return
@@ -66,7 +63,7 @@ def check_alike(found: Any, template: Any, where: str) -> None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is an integer or a float, and no boolean."""
+    """Whether a value is an int or a float, but not a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -76,7 +73,7 @@ def is_count(value: Any, most: int) -> bool:
 
 
 def check_weights(found: Any, model: nn.Module, shapes: Shapes, where: str) -> None:
-    """Raise MismatchError unless `found` is a state of this model, whose tensors have come to `shapes`."""
+    """Raise MismatchError unless `found` is a state_dict of this model with tensors of these `shapes`."""
     _check_kind(found, Mapping, {}, where)
     own = model.state_dict(keep_vars=True)
     free = _free_prefixes(model)
@@ -94,7 +91,7 @@ def check_weights(found: Any, model: nn.Module, shapes: Shapes, where: str) -> N
 def check_optimizer(
     found: Any, optimizer: torch.optim.Optimizer, shapes: Sequence[tuple[int, ...]], where: str
 ) -> None:
-    """Raise MismatchError unless `found` is a state of this optimizer, whose parameters have come to these shapes."""
+    """Raise MismatchError unless `found` is a state_dict of this optimizer for parameters of these shapes."""
     own = optimizer.state_dict()
     check_alike(found, {key: [] if key == "param_groups" else None for key in own}, where)
     _check_kind(found["state"], Mapping, {}, f"{where}/state")
@@ -121,15 +118,11 @@ def check_optimizer(
 def _state_after_a_step(
     optimizer: torch.optim.Optimizer, shapes: Sequence[tuple[int, ...]]
 ) -> list[dict[str, Any]] | None:
-    """What the optimizer remembers of each parameter, found by a step on stand-ins.
-
-    None for one that can't make such a step.
-    """
+    """The optimizer's state for each parameter, from one step on dummies; None if that step fails."""
     if not type(optimizer).__module__.startswith("torch.optim"):
-        # Others may keep more as training goes on.
+        # Third-party optimizers may add state as training goes on.
         return None
-    # Large ones without memory, if the optimizer asks for no value: torch takes longer to find out about
-    # shapes than to compute.
+    # Large dummies go on the meta device if the optimizer reads no values; small ones are faster to compute.
     for most in (_SMALL, _LARGE):
         with suppress(AttributeError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError):
             return _probed(optimizer, shapes, most)
@@ -143,7 +136,7 @@ def _probed(
     probe.state, probe.param_groups = defaultdict(dict), []
     sizes, places = iter(shapes), []
     for group in optimizer.param_groups:
-        # Parameters that look alike are remembered alike.
+        # Parameters of one shape and dtype have the same kind of state.
         stand_ins: dict[Any, nn.Parameter] = {}
         for own in group["params"]:
             shape = next(sizes)
@@ -162,7 +155,7 @@ def _probed(
 
 
 def _free_prefixes(model: nn.Module) -> list[str]:
-    """Modules that read their state in a way of their own, and may take more than what they have."""
+    """Prefixes of modules with custom state loading, which may accept more than they have."""
     return [
         f"{path}." if path else ""
         for path, module in model.named_modules()

@@ -1,7 +1,4 @@
-"""The small model on disk.
-
-Takes a cut model to a folder of JSON and safetensors, and a folder onto the user's own class.
-"""
+"""A pruned model on disk: saved as JSON and safetensors, loaded into the user's own class."""
 
 from trainonce.storage.artifact.folder import load, save
 

@@ -1,11 +1,8 @@
-"""Whether the sizes that a saved plan changes are sizes, and become what the cut leaves.
+"""Checks that every attribute a saved plan changes is a size, and that its new value follows from the cut.
 
-Takes plans from a file and the user's model.
-
-A plan may set integers that modules remember. From a file that could be any integer of any module: a stride,
-a port. So each change must follow from what is cut: for torch's own layers from the shapes of their weights,
-for all others from a run of this very model under the tracer, which says what each size becomes under this
-cut.
+A plan may set integer attributes of modules. In an untrusted file that could be any integer of any module: a
+stride, a port. So each change must follow from the cut: for torch's own layers from the shapes of their
+weights, for all others from tracing this very model, which tells what each size becomes.
 """
 
 from __future__ import annotations
@@ -39,10 +36,9 @@ from trainonce.tracing.trace import record_evaluation, record_training
 
 
 def confirm_sizes(model: nn.Module, plans: Sequence[Plan], example: Any = None) -> None:
-    """Raise ModelMismatchError unless every attribute that the plans change is a size, and becomes what the cuts leave.
+    """Raise ModelMismatchError unless all attribute changes in the plans follow from their cuts.
 
-    The plans are those that are still to be carried out, each on what the one before leaves. The model is
-    unchanged.
+    The plans are those still to be applied, in order. The model is unchanged.
     """
     modules = dict(model.named_modules())
     wholes = [reduce(joined, plans[: count + 1]) for count in range(len(plans))]
@@ -64,20 +60,17 @@ def confirm_sizes(model: nn.Module, plans: Sequence[Plan], example: Any = None) 
                     return
     except (OutlineError, ModelError, TooLargeError) as error:
         raise ModelMismatchError(
-            f"the plan changes {name}, which only a run of the model can confirm ({shown(error)}). "
-            f"Pass load(..., example=...) with an input of the model, or save the model again."
+            f"the plan changes {name}, which can only be verified by running the model ({shown(error)}). "
+            f"Pass an input as load(..., example=...), or save the model again."
         ) from None
     raise ModelMismatchError(
-        f"the plan sets {refusal}, and nothing in this model follows from the cut there. "
-        f"The folder was not made for this model, or was tampered with."
+        f"the plan sets {refusal}, which doesn't follow from its cuts in this model. "
+        f"The folder was made for another model, or was tampered with."
     )
 
 
 def _recordings(model: nn.Module, example: Any) -> Iterator[Recording]:
-    """What a run of the model shows, and then what a run in training shows besides.
-
-    Most sizes are read in both.
-    """
+    """What a trace in eval mode shows, then what one in train mode adds; most sizes are read in both."""
     recording, needs_values = record_evaluation(model, example)
     yield recording
     record_training(model, example, recording, needs_values=needs_values)
@@ -85,7 +78,7 @@ def _recordings(model: nn.Module, example: Any) -> Iterator[Recording]:
 
 
 def _solved(recording: Recording, wholes: Sequence[Plan]) -> list[Assignment]:
-    """For each plan what every size becomes that must change."""
+    """For each plan, the new value of every size that must change."""
     settle(recording)
     checks, replays = SizeRules.of(recording).checks(), Replays()
     roots = recording.book.roots(torch.arange(recording.book.num_labels))
@@ -101,7 +94,7 @@ def _find_unconfirmed(own: Sequence[Sequence[AttributeChange]], solved: Sequence
 
 
 def _alive(recording: Recording, roots: Tensor, plan: Plan) -> Tensor:
-    """For every label whether the plan leaves it; a last True for labels of nothing."""
+    """For every label whether the plan keeps it; a final True stands for unlabeled positions."""
     alive = torch.ones(len(roots) + 1, dtype=torch.bool)
     for cut in plan.cuts:
         labels = recording.slots.get((cut.tensor, cut.axis))
@@ -113,10 +106,7 @@ def _alive(recording: Recording, roots: Tensor, plan: Plan) -> Tensor:
 
 
 def _placed(model: nn.Module, example: Any) -> Any:
-    """The example where the model is, and in its precision.
-
-    A model that was converted after training takes no other.
-    """
+    """The example on the model's device and in its dtype: a converted model takes no other."""
     parameter = next((found for found in model.parameters() if found.is_floating_point()), torch.empty(0))
 
     def move(item: Tensor) -> Tensor:
@@ -126,12 +116,12 @@ def _placed(model: nn.Module, example: Any) -> Any:
 
 
 def _follows_from_weights(modules: Mapping[str, nn.Module], change: AttributeChange, plan: Plan) -> bool:
-    """Whether a layer of torch has this size from its weights, and the cut makes it what the plan says."""
+    """Whether a torch layer has this size from its weights, and the cut gives the planned value."""
     module = modules.get(change.module)
     if module is None or change.index is not None:
         return False
     if any(isinstance(module, kind) and change.name in dict(sizes) for kind, sizes in SIZES.items()):
-        # The cut itself sets these to what the weights say, whatever the plan says.
+        # The cut sets these from the weights, whatever the plan says.
         return True
     for kind, rules in _RULES.items():
         if isinstance(module, kind) and change.name in rules:
@@ -152,7 +142,7 @@ class _Cuts:
         return None if kept is None else len(kept)
 
     def blocks(self, tensor: str, count: int) -> int | None:
-        """How many of `count` equal blocks of the first axis are left, if as much is left of each."""
+        """How many of `count` equal blocks of the first axis are left, if all keep the same number."""
         shape, kept = self._plan.shapes.get(self._prefix + tensor), self._kept(tensor, 0)
         if shape is None or kept is None or count < 1 or shape[0] % count:
             return None
@@ -185,7 +175,7 @@ _RULES: Mapping[type[nn.Module], Mapping[str, Callable[[_Cuts, int], int | None]
         "input_size": lambda cuts, before: cuts.size("weight_ih", 1),
     },
 }
-"""What else layers of torch remember that their weights tell."""
+"""Other sizes that torch layers store and that follow from their weights."""
 
 
 def _name_of(change: AttributeChange) -> str:

@@ -1,6 +1,6 @@
 """A saved model as a folder: `plan.json`, `model.safetensors`, and `SHA256SUMS` over both.
 
-Takes a model to a folder, completely or not at all, and a folder onto a model, or leaves the model alone.
+Saving is atomic; loading changes the model completely or not at all.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
-    """Write the model's plans and weights to a new folder, completely or not at all.
+    """Save the model's cuts and weights to a new folder, atomically.
 
     >>> trainonce.save(small, "small")
     >>> small = trainonce.load("small", into=build_model())
     """
     target = Path(path)
     if os.path.lexists(target):
-        raise ArtifactError(f"{shown_path(target)} exists already. Remove it, or choose another path.")
+        raise ArtifactError(f"{shown_path(target)} already exists. Remove it, or choose another path.")
     manifest = Manifest.of(model)
     if len(manifest.to_json()) > most_plan_bytes(model, named_tensors(model)):
-        # As many cuts as no model is read with.
+        # More cuts than `load` accepts for this model.
         manifest = Manifest.of(model, is_merged=True)
     weights = _weights_to_store(model, manifest)
     draft = draft_of(target)
@@ -49,26 +49,24 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
         flush_folder(target.parent)
     except (OSError, SafetensorError) as error:
         raise ArtifactError(
-            f"can't write {shown_path(target)} ({shown(error, most=300)}). Make room there and allow "
-            "writing, or choose another path."
+            f"can't write {shown_path(target)} ({shown(error, most=300)}). Free disk space, check "
+            "permissions, or choose another path."
         ) from None
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise ArtifactError(
-            f"safetensors can't hold this model's tensors ({shown(error)}). Make them plain dense ones first."
+            f"safetensors can't store this model's tensors ({shown(error)}). Convert them to dense tensors."
         ) from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
 def load(path: str | os.PathLike[str], *, into: Model, example: Example | None = None) -> Model:
-    """The model `into` with the saved cuts and weights, in place.
+    """Load saved cuts and weights into the model `into`, in place; on any error it is unchanged.
 
-    Unchanged if anything is wrong with the folder.
-
-    `into` is what the user's own code builds: dense, cut by the first of the saved plans, or as small as
-    the saved model. Where a cut changes sizes that only the model's own code reads, such as `num_heads`,
-    the model runs once under the tracer to confirm them: on a stand-in for the example that it was cut
-    with, or on `example`.
+    `into` is what your own code builds: dense, cut by the first of the saved plans, or already as small as
+    the saved model. If a cut changes sizes that only the model's own code reads, such as `num_heads`, the
+    model is traced once to verify them: on dummy data shaped like the example that it was cut with, or on
+    `example`.
     """
     folder = Path(path)
     manifest = read_manifest(folder, into)
@@ -81,7 +79,7 @@ def load(path: str | os.PathLike[str], *, into: Model, example: Example | None =
         try:
             for name, tensor in named_tensors(into).items():
                 if name in manifest.tensors:
-                    # What was cut has new memory: the old content is still where it was.
+                    # Cut tensors have new storage; the old one still holds the old values.
                     if tensor.data_ptr() == places.get(name) and not _is_expanded(tensor):
                         copies.append((tensor, tensor.clone()))
                     _write_tensor(tensor, weights[manifest.tied.get(name, name)])
@@ -94,15 +92,12 @@ def load(path: str | os.PathLike[str], *, into: Model, example: Example | None =
 
 
 def _is_for_inference(model: nn.Module) -> bool:
-    """Whether the model was built in inference mode.
-
-    It must be changed in the mode that it was built in, whichever is on now.
-    """
+    """Whether the model was built in inference mode, and so must be changed in it."""
     found = {name: tensor.is_inference() for name, tensor in named_tensors(model).items()}
     if len(set(found.values())) > 1:
         raise ModelMismatchError(
-            f"{next(name for name in found if found[name])} was made in inference mode, others were not. "
-            "Build all in one."
+            f"{next(name for name in found if found[name])} was created in inference mode, other tensors "
+            "were not. Build the whole model in one mode."
         )
     return any(found.values())
 
@@ -116,7 +111,7 @@ def _weights_to_store(model: nn.Module, manifest: Manifest) -> dict[str, Tensor]
             continue
         value = tensors[name].detach().contiguous()
         storage = value.untyped_storage().data_ptr()
-        # safetensors refuses two tensors that look at the same memory.
+        # safetensors rejects tensors that share storage.
         weights[name] = value.clone() if storage in storages else value
         storages.add(storage)
     return weights
@@ -126,7 +121,7 @@ def _write_files(folder: Path, manifest: Manifest, weights: dict[str, Tensor]) -
     plan_file, weights_file = folder / PLAN_FILE, folder / WEIGHTS_FILE
     plan_file.write_text(manifest.to_json(), encoding="utf-8")
     save_file(weights, weights_file)
-    # safetensors makes files that only their owner may read.
+    # safetensors creates files that only their owner can read.
     shutil.copymode(plan_file, weights_file)
     seal(folder, (PLAN_FILE, WEIGHTS_FILE))
 
@@ -139,5 +134,5 @@ def _write_tensor(tensor: Tensor, value: Tensor) -> None:
 
 
 def _is_expanded(tensor: Tensor) -> bool:
-    """Whether a tensor shows one number in many places, and can't be written to."""
+    """Whether a tensor is expanded, with many elements in one memory location, and so read-only."""
     return any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))

@@ -1,4 +1,4 @@
-"""What `plan.json` says: takes a model to a `Manifest`, and a manifest to JSON and back."""
+"""The content of `plan.json`: a `Manifest` of a model, to JSON and back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class TensorKind:
-    """What a tensor must look like to receive a saved one."""
+    """Shape and dtype that a saved tensor needs of its destination."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -30,22 +30,22 @@ class TensorKind:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Everything about a saved model but its numbers."""
+    """Everything about a saved model except its weights."""
 
     model: str
     """Class of the model, as `module.QualName`."""
 
     plans: tuple[Plan, ...]
-    """The cuts that led from the dense model to this one, oldest first."""
+    """The cuts from the dense model to this one, oldest first."""
 
     tensors: Mapping[str, TensorKind]
-    """Every parameter and persistent buffer, under every name it has."""
+    """Every parameter and persistent buffer, under each of its names."""
 
     tied: Mapping[str, str]
-    """For each further name of a tensor, the name it is stored under."""
+    """For each alias of a tied tensor, the name it is stored under."""
 
     def to_json(self) -> str:
-        """The manifest as text; `from_json` gives an equal one back."""
+        """The manifest as JSON text; `from_json` reads it back."""
         return json.dumps(
             {
                 "format": FORMAT,
@@ -59,7 +59,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: bytes) -> Manifest:
-        """Read back what `to_json` wrote; anything else is refused with ArtifactError."""
+        """Parse what `to_json` wrote; anything else raises ArtifactError."""
         try:
             data = json.loads(text)
             _check_version(data["format"], data["version"])
@@ -74,33 +74,30 @@ class Manifest:
             )
             for name, stored in manifest.tied.items():
                 if stored in manifest.tied or manifest.tensors[stored] != manifest.tensors[name]:
-                    raise ValueError(f"{shown(name)} can't share the weights of {shown(stored)}")
+                    raise ValueError(f"{shown(name)} can't be tied to {shown(stored)}")
         except ArtifactError:
             raise
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise ArtifactError(
-                f"the plan is damaged ({type(error).__name__}: {shown(error)}). Save the model again."
+                f"the plan is corrupt ({type(error).__name__}: {shown(error)}). Save the model again."
             ) from None
         return manifest
 
     @classmethod
     def of(cls, model: nn.Module, *, is_merged: bool = False) -> Manifest:
-        """What would have to be written for this model.
-
-        All its cuts as one if they are to be merged, or are too many.
-        """
+        """The manifest of this model; its cuts become one if `is_merged`, or if there are too many."""
         for name, module in model.named_modules():
             if type(module).get_extra_state is not nn.Module.get_extra_state:
                 raise ArtifactError(
-                    f"{name or 'the model'} keeps state beside its tensors (get_extra_state). Make it a "
+                    f"{name or 'the model'} has state outside its tensors (get_extra_state). Make it a "
                     "buffer, or save it yourself."
                 )
         tensors = persistent_tensors(model)
         for name, tensor in tensors.items():
             if tensor.is_meta:
                 raise ArtifactError(
-                    f"{name} is on the meta device and has no values. Build the model on a real one, or save "
-                    "Plan.to_json only."
+                    f"{name} is on the meta device and has no values. Build the model on a real device, or "
+                    "save Plan.to_json alone."
                 )
         first, plans = first_names(tensors), plans_of(model)
         return cls(
@@ -116,8 +113,8 @@ def _check_version(name: object, version: object) -> None:
         raise ValueError(f"the format is {quoted(name)}")
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise ArtifactError(
-            f"the folder has version {quoted(version)}, this trainonce reads up to {FORMAT_VERSION}. "
-            f"Install a newer trainonce, or save again."
+            f"the folder has format version {quoted(version)}, this trainonce reads up to {FORMAT_VERSION}. "
+            f"Upgrade trainonce, or save the model again."
         )
     if version != FORMAT_VERSION or isinstance(version, bool):
         raise ValueError(f"the version is {quoted(version)}")
@@ -125,7 +122,7 @@ def _check_version(name: object, version: object) -> None:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"expected a text, got {quoted(value)}")
+        raise TypeError(f"expected a string, got {quoted(value)}")
     return value
 
 
@@ -136,7 +133,7 @@ def _shape(value: object) -> tuple[int, ...]:
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Every parameter and buffer under every name it has, those that are never saved included."""
+    """Every parameter and buffer under each of its names, non-persistent ones included."""
     return {
         **dict(model.named_parameters(remove_duplicate=False)),
         **dict(model.named_buffers(remove_duplicate=False)),
@@ -144,7 +141,7 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def persistent_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Every parameter and every buffer that is saved, under every name it has."""
+    """Every parameter and persistent buffer, under each of its names."""
     fleeting = {
         f"{prefix}.{name}" if prefix else name
         for prefix, module in model.named_modules(remove_duplicate=False)
@@ -154,7 +151,7 @@ def persistent_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def first_names(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """For each name, the first one that the same tensor has."""
+    """For each name, the first name of the same tensor."""
     first: dict[int, str] = {}
     return {name: first.setdefault(id(tensor), name) for name, tensor in tensors.items()}
 
@@ -165,5 +162,5 @@ def class_name(model: nn.Module) -> str:
 
 
 def kind_of(tensor: Tensor) -> TensorKind:
-    """Shape and dtype of a tensor, as plain data."""
+    """Shape and dtype of a tensor."""
     return TensorKind(shape=tuple(tensor.shape), dtype=str(tensor.dtype).removeprefix("torch."))

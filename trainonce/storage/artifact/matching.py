@@ -1,7 +1,4 @@
-"""Whether a saved model fits the one it is loaded into.
-
-Takes a manifest and a model, brings the model to the saved shapes.
-"""
+"""Checks that a saved model fits the one it is loaded into, and cuts that one to the saved shapes."""
 
 from __future__ import annotations
 
@@ -20,26 +17,26 @@ from trainonce.structure.plan import Plan
 from trainonce.surgery.fitting import check_fits
 from trainonce.surgery.slicing import apply_plan, plans_of
 
-WAYS_OUT = "Build the model with the settings it was trained with, or load into the small model itself."
+WAYS_OUT = "Build the model with the settings it was trained with, or already as small as the saved one."
 
 
 def check_receivers(manifest: Manifest, model: nn.Module) -> None:
-    """Raise ModelMismatchError unless every saved tensor has a place of its own, of its dtype, in a model of the saved class."""
+    """Raise ModelMismatchError unless the model has the saved class, tensor names, dtypes and ties."""
     # The module may differ: a class that was saved from a script is `__main__.Net` there.
     if not f".{manifest.model}".endswith(f".{type(model).__qualname__}"):
         raise ModelMismatchError(
-            f"the folder holds a {shown(manifest.model)}, this model is a {class_name(model)}. Build the "
-            "class that was saved, unwrapped."
+            f"the folder contains a {shown(manifest.model)}, but this model is a {class_name(model)}. Build "
+            "the class that was saved, without a wrapper."
         )
     tensors = persistent_tensors(model)
     for name in [*manifest.tensors, *tensors]:
         if name not in tensors:
-            raise ModelMismatchError(f"the saved model has {shown(name)}, this one has not. {WAYS_OUT}")
+            raise ModelMismatchError(f"the saved model has {shown(name)}, this one doesn't. {WAYS_OUT}")
         if name not in manifest.tensors:
-            raise ModelMismatchError(f"this model has {name}, the saved one has not. {WAYS_OUT}")
+            raise ModelMismatchError(f"this model has {name}, the saved one doesn't. {WAYS_OUT}")
         if tensors[name].is_meta:
             raise ModelMismatchError(
-                f"{name} is on the meta device and can't hold weights. Build the model on a real one, or "
+                f"{name} is on the meta device and can't hold weights. Build the model on a real device, or "
                 "call to_empty first."
             )
         wanted, found = shown(manifest.tensors[name].dtype), kind_of(tensors[name]).dtype
@@ -53,28 +50,26 @@ def check_receivers(manifest: Manifest, model: nn.Module) -> None:
     for name, first in first_names(tensors).items():
         if manifest.tied.get(name, name) != manifest.tied.get(first, first):
             raise ModelMismatchError(
-                f"{name} and {first} are one tensor in this model and two in the saved one. Untie them, or "
-                "save them tied."
+                f"{name} and {first} are tied in this model but not in the saved one. Untie them, or save "
+                "them tied."
             )
 
 
 def cut_to_fit(manifest: Manifest, model: nn.Module, *, example: Any = None) -> Callable[[], None]:
-    """Make the saved cuts that the model still lacks.
+    """Apply the saved cuts that the model still lacks; it is unchanged if they don't give the saved shapes.
 
-    It is left as it was if they don't lead to the saved shapes.
-
-    Gives a function that undoes it, as long as no data was written in place.
+    Returns a function that undoes them, as long as no data was written in place.
     """
     plans = tuple(replace(plan, model=class_name(model)) for plan in manifest.plans)
     done = plans_of(model)
     if done != plans[: len(done)]:
         raise ModelMismatchError(
-            "this model was cut by other plans than the saved one. Build it anew, or load into the model "
+            "this model was cut by other plans than the saved one. Build a new one, or load into the model "
             "that was saved."
         )
     restore = snapshot(model)
     if plans and not done and not _misfit(manifest, model) and not _is_dense(model, plans[0]):
-        # Built small by the user's own code: it has the sizes, and nothing to cut.
+        # Built small by the user's own code: nothing to cut.
         return restore
     try:
         if len(plans) > len(done):
@@ -104,7 +99,7 @@ def _misfit_of(manifest: Manifest, name: str, shape: tuple[int, ...]) -> str:
 
 
 def _is_larger(saved: tuple[int, ...], own: tuple[int, ...]) -> bool:
-    """Whether no cut can make the one of the other; what is larger may not be read."""
+    """Whether no cut of `own` gives `saved`; larger tensors are never read."""
     return len(saved) != len(own) or any(theirs > mine for theirs, mine in zip(saved, own, strict=True))
 
 

@@ -1,8 +1,6 @@
-"""A run of the model that may not take much memory.
+"""A memory limit for running the model on untrusted sizes: large tensors are rejected before allocation.
 
-Takes operators as they come, refuses one before it makes a large tensor.
-
-The sizes of the run come from a file. Each of its tensors may look harmless and their product be too large.
+The sizes come from a file: each input may look harmless and their product be too large.
 """
 
 from __future__ import annotations
@@ -17,24 +15,24 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 MOST_ELEMENTS = 2**23
-"""Of any tensor in the run."""
+"""Limit for any tensor in the run."""
 
 _LOOK_FROM = 2**16
-"""Elements of an operator's arguments from which on its result is looked at before it is made."""
+"""Elements of an operator's arguments above which its result is sized before it is computed."""
 
 _FROM_SIZES = frozenset(
     {"zeros", "ones", "empty", "full", "rand", "randn", "arange", "empty_strided"}
     | {"new_zeros", "new_ones", "new_empty", "new_full", "new_empty_strided", "repeat"}
 )
-"""Operators that make as much as their arguments say, whatever they are given."""
+"""Operators whose output size is given by an argument, not by the input tensors."""
 
 
 class TooLargeError(Exception):
-    """A tensor that is larger than a file may ask for."""
+    """A tensor larger than an untrusted file may ask for."""
 
 
 class Ration(TorchDispatchMode):
-    """Ends a run that would make a tensor of more than MOST_ELEMENTS."""
+    """Raises TooLargeError before a tensor of more than MOST_ELEMENTS is allocated."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -59,11 +57,11 @@ class Ration(TorchDispatchMode):
 
 def _check(num_elements: int) -> None:
     if num_elements > MOST_ELEMENTS:
-        raise TooLargeError("the example that the file describes is too large")
+        raise TooLargeError("the example described in the file is too large")
 
 
 def _broadcast_size(shapes: Sequence[Sequence[int]]) -> int:
-    """Elements of what these shapes give together; 0 if they don't go together."""
+    """Elements of the broadcast of these shapes; 0 if they can't be broadcast."""
     size = 1
     for place in range(1, max(map(len, shapes)) + 1):
         lengths = {shape[-place] for shape in shapes if len(shape) >= place} - {1}
@@ -74,7 +72,7 @@ def _broadcast_size(shapes: Sequence[Sequence[int]]) -> int:
 
 
 def _size_of_result(func: Any, args: Any, kwargs: dict[str, Any]) -> int:
-    """Elements of the largest result, found without memory; 0 where only the values can tell."""
+    """Elements of the largest result, computed on the meta device; 0 if it depends on values."""
 
     def without_content(tensor: Tensor) -> Tensor:
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")

@@ -1,8 +1,6 @@
-"""The files of a saved model, checked before they are believed.
+"""Reads the files of a saved model, and trusts none of them before it is checked.
 
-Takes a folder to its manifest and its tensors.
-
-Every size is bounded before a byte is read, by what the model that is to receive them can need.
+Every size is bounded before a byte is read, by what the model to load into can need.
 """
 
 from __future__ import annotations
@@ -24,14 +22,11 @@ WEIGHTS_FILE = "model.safetensors"
 
 
 def read_manifest(folder: Path, model: nn.Module) -> Manifest:
-    """What the folder says about its model, under its own sum.
-
-    ArtifactError if that is more than `model` could have.
-    """
+    """The manifest, checked against its sum; ArtifactError if it is larger than `model` could need."""
     for name in (SUMS_FILE, PLAN_FILE, WEIGHTS_FILE):
         if not (folder / name).is_file():
             raise ArtifactError(
-                f"there is no {name} in {shown_path(folder)}. Give the folder that trainonce.save wrote, or "
+                f"there is no {name} in {shown_path(folder)}. Pass a folder written by trainonce.save, or "
                 "save the model again."
             )
     try:
@@ -44,17 +39,14 @@ def read_manifest(folder: Path, model: nn.Module) -> Manifest:
         raise _damaged(folder, PLAN_FILE if line not in sums else SUMS_FILE)
     if takes_much_memory(text):
         raise ArtifactError(
-            f"{shown_path(folder / PLAN_FILE)} is no plan: it would take too much memory. Save the model "
-            "again."
+            f"{shown_path(folder / PLAN_FILE)} is not a plan: parsing it would take too much memory. Save "
+            "the model again."
         )
     return Manifest.from_json(text)
 
 
 def read_weights(folder: Path, manifest: Manifest, model: nn.Module) -> dict[str, Tensor]:
-    """The tensors that the manifest names, which the model has receivers for.
-
-    The whole folder must match its sums.
-    """
+    """The tensors named in the manifest, all of which the model has; the folder must match its sums."""
     file, receivers = folder / WEIGHTS_FILE, named_tensors(model)
     wanted = [name for name in manifest.tensors if name not in manifest.tied]
     most = most_weights_bytes({name: receivers[name].nbytes for name in wanted})
@@ -68,7 +60,7 @@ def read_weights(folder: Path, manifest: Manifest, model: nn.Module) -> dict[str
             raise _damaged(folder, WEIGHTS_FILE if lines[1] not in read_sums(folder) else SUMS_FILE)
         weights = _read_tensors(file, manifest, set(wanted))
     except SafetensorError as error:
-        raise ArtifactError(f"{file.name} is damaged ({shown(error)}). Save the model again.") from None
+        raise ArtifactError(f"{file.name} is corrupt ({shown(error)}). Save the model again.") from None
     except OSError as error:
         raise _unreadable(folder, error) from None
     for name, tensor in weights.items():
@@ -82,11 +74,11 @@ def read_weights(folder: Path, manifest: Manifest, model: nn.Module) -> dict[str
 
 def _read_tensors(file: Path, manifest: Manifest, wanted: set[str]) -> dict[str, Tensor]:
     with safe_open(file, framework="pt") as stream:
-        # Shapes first: what is read can't take more memory than the plan says.
+        # Shapes first: reading then takes no more memory than the plan says.
         found = {name: tuple(stream.get_slice(name).get_shape()) for name in stream.keys()}  # noqa: SIM118
         if found != {name: manifest.tensors[name].shape for name in wanted}:
             raise ArtifactError(
-                f"{file.name} does not hold the tensors that {PLAN_FILE} names. Save the model again."
+                f"{file.name} doesn't contain the tensors named in {PLAN_FILE}. Save the model again."
             )
         return {name: stream.get_tensor(name) for name in wanted}
 
@@ -94,15 +86,15 @@ def _read_tensors(file: Path, manifest: Manifest, wanted: set[str]) -> dict[str,
 def _refuse_larger(file: Path, most: int) -> None:
     if (size := file.stat().st_size) > most:
         raise ArtifactError(
-            f"{shown_path(file)} has {size} bytes, and this model can need no more than {most}. "
+            f"{shown_path(file)} has {size} bytes, but this model needs at most {most}. "
             f"Build the model that was saved, or save it again."
         )
 
 
 def _damaged(folder: Path, name: str) -> ArtifactError:
     return ArtifactError(
-        f"{name} in {shown_path(folder)} was cut short or changed: the sha256 differs. Copy the folder "
-        "again, or save the model again."
+        f"{name} in {shown_path(folder)} is truncated or modified (sha256 mismatch). Copy the folder again, "
+        "or save the model again."
     )
 
 

@@ -1,4 +1,4 @@
-"""A run on disk: takes nested state of tensors and plain values to a folder under sha256, and back, without pickle."""
+"""Checkpoints of a run: nested state saved without pickle, sealed with sha256 sums, rotated, recovered."""
 
 from trainonce.storage.checkpoint.folder import Bounds
 from trainonce.storage.checkpoint.rotation import Found, find_newest, recover, save_checkpoint

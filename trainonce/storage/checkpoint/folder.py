@@ -1,6 +1,6 @@
 """One checkpoint as a folder: `state.json`, `state.safetensors`, and `SHA256SUMS` over both.
 
-Takes a state to a folder, completely or not at all, and a folder to the state, or says in one line why not.
+Writing is atomic; reading returns the state, or raises with one line that says why not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SUMS = re.compile(rb"".join(sum_lines({name: "[0-9a-f]{64}" for name in (STATE_
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How large the files of a checkpoint may be; a larger one is refused before it is read."""
+    """Upper bounds on the files of a checkpoint; a larger one is rejected before it is read."""
 
     state_bytes: int = 64 * 2**20
     """Of `state.json`, and of the header of `state.safetensors`.
@@ -39,11 +39,11 @@ class Bounds:
     """
 
     tensor_bytes: int | None = None
-    """Of `state.safetensors`; None: whatever is there."""
+    """Of `state.safetensors`; None: no limit."""
 
 
 def write_checkpoint(folder: Path, state: Any) -> None:
-    """Write the state to `folder`, in place of what is there; a failure leaves what is there as it is."""
+    """Write the state to `folder` atomically, replacing an existing checkpoint."""
     try:
         data, tensors = pack(state)
     except PackingError as error:
@@ -53,7 +53,7 @@ def write_checkpoint(folder: Path, state: Any) -> None:
     def fill(draft: Path) -> None:
         (draft / STATE_FILE).write_text(text, encoding="utf-8")
         save_file(_apart(tensors), draft / TENSORS_FILE)
-        # safetensors makes files that only their owner may read.
+        # safetensors creates files that only their owner can read.
         shutil.copymode(draft / STATE_FILE, draft / TENSORS_FILE)
         seal(draft, (STATE_FILE, TENSORS_FILE))
 
@@ -63,24 +63,21 @@ def write_checkpoint(folder: Path, state: Any) -> None:
     except (OSError, SafetensorError) as error:
         raise DiskFullError(
             f"can't write the checkpoint {shown_path(folder)} ({shown(error, most=300)}). "
-            f"Make room there and allow writing; earlier checkpoints are untouched."
+            f"Free disk space and check permissions; earlier checkpoints are intact."
         ) from None
 
 
 def read_checkpoint(folder: Path, *, bounds: Bounds | None = None) -> Any:
-    """The state that was written.
-
-    CheckpointError if a single bit of it differs, or if a file is larger than `bounds` allow.
-    """
+    """The state as it was written; CheckpointError if a bit differs or a file exceeds `bounds`."""
     try:
         _check_sizes(folder, bounds or Bounds())
         if damage := find_damage(folder, (STATE_FILE, TENSORS_FILE)):
-            raise CheckpointError(f"{shown_path(folder)} is damaged: {damage}")
+            raise CheckpointError(f"{shown_path(folder)} is corrupt: {damage}")
         data = json.loads((folder / STATE_FILE).read_bytes())
         if data["format"] != FORMAT or data["version"] != FORMAT_VERSION:
             raise CheckpointError(
                 f"{shown_path(folder)} is a {quoted(data['format'])} of version {quoted(data['version'])}, "
-                f"not one that this trainonce reads"
+                f"which this trainonce can't read"
             )
         return unpack(data["state"], load_file(folder / TENSORS_FILE))
     except (
@@ -96,7 +93,7 @@ def read_checkpoint(folder: Path, *, bounds: Bounds | None = None) -> Any:
         if isinstance(error, CheckpointError):
             raise
         raise CheckpointError(
-            f"{shown_path(folder)} is damaged: {type(error).__name__}: {shown(error)}"
+            f"{shown_path(folder)} is corrupt: {type(error).__name__}: {shown(error)}"
         ) from None
 
 
@@ -115,24 +112,24 @@ def is_written(folder: Path) -> bool:
 
 
 def _check_sizes(folder: Path, bounds: Bounds) -> None:
-    """Raise CheckpointError if a file is larger than any that this run could have written."""
+    """Raise CheckpointError if a file is larger than any this run could have written."""
     for name, most in ((STATE_FILE, bounds.state_bytes), (TENSORS_FILE, bounds.tensor_bytes)):
         if most is not None and (folder / name).is_file() and (folder / name).stat().st_size > most:
             size = (folder / name).stat().st_size
             raise CheckpointError(
-                f"{shown_path(folder / name)} has {size} bytes, and no state of this run has more than {most}"
+                f"{shown_path(folder / name)} has {size} bytes, but a state of this run has at most {most}"
             )
     if (folder / TENSORS_FILE).is_file():
         with (folder / TENSORS_FILE).open("rb") as stream:
             header = int.from_bytes(stream.read(8), "little")
         if header > bounds.state_bytes:
             raise CheckpointError(
-                f"{shown_path(folder / TENSORS_FILE)} is damaged: its header can't be {header} bytes long"
+                f"{shown_path(folder / TENSORS_FILE)} is corrupt: its header can't be {header} bytes long"
             )
 
 
 def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors as safetensors takes them: dense, and none in the memory of another."""
+    """The tensors as safetensors needs them: contiguous, and none sharing storage with another."""
     storages: set[int] = set()
     apart: dict[str, Tensor] = {}
     for name, tensor in tensors.items():

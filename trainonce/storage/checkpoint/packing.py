@@ -1,9 +1,6 @@
-"""Nested state as tensors and JSON.
+"""Nested state as JSON plus tensors, and back.
 
-Takes dicts, lists and tuples with tensors in them apart, and puts them together again.
-
-Every container is written with its kind, so that a tuple comes back as a tuple and an integer key as an
-integer:
+Every container is written with its type, so that a tuple comes back as a tuple and an int key as an int:
 
     {"lr": 0.1, 3: (x,)}  ->  {"dict": [["lr", 0.1], [3, {"tuple": [{"tensor": "3/0"}]}]]},  {"3/0": x}
 """
@@ -30,7 +27,7 @@ def pack(state: Any) -> tuple[Any, dict[str, Tensor]]:
 
 
 def unpack(data: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The state that `pack` took apart; a KeyError, TypeError or ValueError if it is no such data."""
+    """The state that `pack` was given; KeyError, TypeError or ValueError for any other data."""
     if data is None or isinstance(data, bool | int | float | str):
         return data
     ((kind, content),) = data.items()
@@ -51,14 +48,14 @@ def _pack(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, Tensor):
         name = path or "value"
         while name in tensors:
-            # The keys 3 and "3" look alike in a path.
+            # The keys 3 and "3" give the same path.
             name += "'"
         tensors[name] = value
         return {"tensor": name}
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
-        # JSON has no word for these.
+        # JSON has no NaN and no infinities.
         return value if math.isfinite(value) else {"float": repr(value)}
     if isinstance(value, Mapping):
         return {"dict": [[_key(key), _pack(item, _join(path, key), tensors)] for key, item in value.items()]}
@@ -66,8 +63,8 @@ def _pack(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
         items = [_pack(item, _join(path, index), tensors) for index, item in enumerate(value)]
         return {"tuple" if isinstance(value, tuple) else "list": items}
     raise PackingError(
-        f"{path or 'the state'} is a {type(value).__name__}, which can't be saved. Give tensors, numbers, "
-        "texts, lists and dicts."
+        f"{path or 'the state'} is a {type(value).__name__}, which can't be saved. Use tensors, numbers, "
+        "strings, lists and dicts."
     )
 
 
@@ -79,5 +76,5 @@ def _key(key: Any) -> Any:
     if key is None or isinstance(key, bool | int | str):
         return key
     raise PackingError(
-        f"a key of the state is a {type(key).__name__}, which can't be saved. Use texts and whole numbers."
+        f"a key of the state is a {type(key).__name__}, which can't be saved. Use strings and integers."
     )

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: takes the newest state and drops the oldest, finds the newest that is sound."""
+"""The checkpoints of a run: saves the newest, drops the oldest, finds the newest intact one."""
 
 from __future__ import annotations
 
@@ -19,36 +19,30 @@ _NAME = re.compile(r"step-(\d{9})")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
-    """A sound checkpoint."""
+    """An intact checkpoint."""
 
     step: int
     path: Path
     state: Any
     refused: tuple[str, ...]
-    """What is wrong with those that are newer, one line each."""
+    """Why newer ones were skipped, one line each."""
 
 
 def save_checkpoint(root: Path, step: int, state: Any, *, keep_last: int) -> Path:
-    """Write the state of a step; only the newest `keep_last` checkpoints stay.
-
-    The oldest go after the newest is complete.
-    """
+    """Save the state of a step, then remove all but the newest `keep_last` checkpoints."""
     path = checkpoint_path(root, step)
     write_checkpoint(path, state)
     for _, old in _checkpoints(root)[keep_last:]:
-        # One that can't be removed is in nobody's way.
+        # One that can't be removed does no harm.
         with suppress(OSError):
             remove_whole(old, within=root.parent)
     return path
 
 
 def recover(root: Path) -> list[Path]:
-    """Give complete checkpoints their names which a kill has left as drafts.
+    """Rename complete checkpoints that a kill has left as drafts; only while no other process writes.
 
-    Only while no other process writes there.
-
-    A kill between two renames leaves the checkpoint that was to be replaced, the one that replaces it, or
-    both without their names.
+    A kill between two renames leaves the replaced checkpoint, its replacement, or both as drafts.
     """
     refuse_links(root, within=root.parent)
     found = []
@@ -61,19 +55,16 @@ def recover(root: Path) -> list[Path]:
 
 
 def checkpoint_path(root: Path, step: int) -> Path:
-    """Where the checkpoint of a step is."""
+    """The folder of a step's checkpoint."""
     return root / f"step-{step:09d}"
 
 
 def find_newest(
     root: Path, *, check: Callable[[int, Any], None] | None = None, bounds: Bounds | None = None
 ) -> Found | None:
-    """The newest sound checkpoint, or None if there is none.
+    """The newest intact checkpoint; None if there are no checkpoints, CheckpointError if none is intact.
 
-    CheckpointError if there are some and none is sound.
-
-    `check` is given a step and its state, and raises CheckpointError for one that can't be used; then the
-    one before is tried.
+    `check` gets a step and its state, and raises CheckpointError to skip to the next older one.
     """
     refused: list[str] = []
     for step, path in _checkpoints(root):
@@ -88,9 +79,7 @@ def find_newest(
     if refused:
         raise CheckpointError(
             f"no checkpoint in {shown_path(root)} can be used; the newest: {refused[0]}. Resume with the "
-            "settings that the run was "
-            "started with and the model as it was when the run began: build it anew; or start again in "
-            "another folder."
+            "settings that the run was started with and a newly built model, or start over in another folder."
         )
     return None
 
@@ -99,7 +88,7 @@ def _apply_check(check: Callable[[int, Any], None], step: int, path: Path, state
     try:
         check(step, state)
     except CheckpointError as error:
-        raise CheckpointError(f"{shown_path(path)} does not fit: {error}") from None
+        raise CheckpointError(f"{shown_path(path)} doesn't match this run: {error}") from None
 
 
 def _checkpoints(root: Path) -> list[tuple[int, Path]]:
