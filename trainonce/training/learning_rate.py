@@ -37,7 +37,12 @@ class Rates:
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
-        self.own = [float(group["lr"]) for group in optimizer.param_groups]
+        try:
+            self.own = [float(group["lr"]) for group in optimizer.param_groups]
+        except (KeyError, TypeError):
+            raise BadSetting(
+                f"this {type(optimizer).__name__} has no learning rate to schedule. Give each of its parameter groups a number as 'lr'."
+            ) from None
         if not max(self.own) > 0:
             raise BadSetting(f"the optimizer's learning rates are {shown(self.own)}: nothing would be learned. Give a rate above 0.")
 

@@ -34,18 +34,20 @@ def read_loader(loader: DataLoader[Any], what: str) -> Visit:
     if loader.batch_size is None:
         reason = "no batches (batch_size=None)" if loader.batch_sampler is None else "a batch_sampler of its own"
         raise BadSetting(f"the {what} DataLoader has {reason}, which fit can't repeat. {WAY_OUT}, with Settings(batch_size=...).")
+    if type(loader).__iter__ is not DataLoader.__iter__:
+        raise BadSetting(f"the {what} data is a {type(loader).__name__} with an __iter__ of its own, which fit can't repeat. {WAY_OUT}.")
     sampler: Any = loader.sampler
     if type(sampler) is SubsetRandomSampler:
         sampler = [int(number) for number in sampler.indices]
     if _is_list(sampler):
         return _whole(loader, Subset(loader.dataset, _numbers(sampler, len(loader.dataset), what)), what, is_mixed=True)  # type: ignore[arg-type]
     if type(sampler) is SequentialSampler:
-        return _whole(loader, loader.dataset, what, is_mixed=False)
+        return _whole(loader, _source_of(sampler, loader.dataset, what), what, is_mixed=False)
     if type(sampler) is RandomSampler:
         return _randomly(loader, sampler, what)
     if type(sampler) is WeightedRandomSampler and what == "training":
         weights = sampler.weights.detach().double().cpu()
-        return _drawn(loader, Drawing(weights, int(sampler.num_samples), bool(sampler.replacement)))
+        return _drawn(loader, loader.dataset, Drawing(weights, int(sampler.num_samples), bool(sampler.replacement)))
     reason = f"a {type(sampler).__name__}, whose choice fit can't repeat"
     if isinstance(sampler, DistributedSampler):
         reason = "a DistributedSampler, and fit shares every batch among the processes itself"
@@ -55,19 +57,28 @@ def read_loader(loader: DataLoader[Any], what: str) -> Visit:
 
 
 def _randomly(loader: DataLoader[Any], sampler: RandomSampler, what: str) -> Visit:
-    num_samples = len(loader.dataset)  # type: ignore[arg-type]
+    dataset = _source_of(sampler, loader.dataset, what)
+    num_samples = len(dataset)
     if not sampler.replacement and sampler.num_samples == num_samples:
-        return _whole(loader, loader.dataset, what, is_mixed=True)
+        return _whole(loader, dataset, what, is_mixed=True)
     if what != "training":
         raise BadSetting(
             f"the {what} DataLoader draws {sampler.num_samples} of {num_samples} samples at random: scores would differ. {WAY_OUT}."
         )
     if not sampler.replacement and sampler.num_samples > num_samples:
         raise BadSetting(
-            f"the {what} DataLoader visits {num_samples} samples {sampler.num_samples} times an epoch. Give more epochs instead."
+            f"the {what} DataLoader draws {sampler.num_samples} samples an epoch, and there are {num_samples}. Give more epochs instead."
         )
     weights = torch.ones(num_samples, dtype=torch.double)
-    return _drawn(loader, Drawing(weights, int(sampler.num_samples), bool(sampler.replacement)))
+    return _drawn(loader, dataset, Drawing(weights, int(sampler.num_samples), bool(sampler.replacement)))
+
+
+def _source_of(sampler: Any, dataset: Any, what: str) -> Any:
+    """What a sampler counts through: the data set, or its first samples if the sampler was made from something shorter."""
+    count = len(sampler.data_source)
+    if count > len(dataset):
+        raise BadSetting(f"the {what} DataLoader's sampler was made for {count} samples, and there are {len(dataset)}. {WAY_OUT}.")
+    return dataset if count == len(dataset) else Subset(dataset, range(count))
 
 
 def _whole(loader: DataLoader[Any], dataset: Any, what: str, *, is_mixed: bool) -> Visit:
@@ -80,22 +91,22 @@ def _whole(loader: DataLoader[Any], dataset: Any, what: str, *, is_mixed: bool) 
     return Visit(dataset, None, loader.batch_size)
 
 
-def _drawn(loader: DataLoader[Any], drawing: Drawing) -> Visit:
+def _drawn(loader: DataLoader[Any], dataset: Any, drawing: Drawing) -> Visit:
     assert loader.batch_size is not None
     num_possible = int((drawing.weights > 0).sum())
     if not drawing.weights.isfinite().all() or bool((drawing.weights < 0).any()):
         raise BadSetting("the training DataLoader's sampler has weights that are negative or not finite. Give numbers from 0 on.")
-    if len(drawing.weights) != len(loader.dataset) or num_possible < 2:  # type: ignore[arg-type]
+    if len(drawing.weights) != len(dataset) or num_possible < 2:
         raise BadSetting(
             f"the training DataLoader's sampler has {len(drawing.weights)} weights, {num_possible} of them above 0, "
-            f"for {len(loader.dataset)} samples. Give one weight per sample."  # type: ignore[arg-type]
+            f"for {len(dataset)} samples. Give one weight per sample."
         )
     if not drawing.replacement and drawing.num_draws > num_possible:
         raise BadSetting(
             f"the training DataLoader's sampler draws {drawing.num_draws} samples of {num_possible} without replacement. "
             f"Give a smaller num_samples, or replacement=True."
         )
-    return Visit(loader.dataset, drawing, loader.batch_size)
+    return Visit(dataset, drawing, loader.batch_size)
 
 
 def _is_list(sampler: Any) -> bool:
