@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from trainonce.budget import Budget
 from trainonce.channels import Partition
-from trainonce.comparison import first_not_finite
+from trainonce.comparison import first_nan_buffer, first_not_finite
 from trainonce.course import Course
 from trainonce.distributed import unwrapped_model
 from trainonce.plan import Plan
@@ -100,6 +100,11 @@ class Pruner:
             raise PrunerError(
                 f"{name} is not finite: the run has diverged, and there is no model to cut. Lower the learning rate or clip gradients, "
                 f"and train again; the model is as training left it."
+            )
+        if (name := first_nan_buffer(self._model)) is not None:
+            raise PrunerError(
+                f"{name} holds NaN, and so would the small model's outputs: a batch that is not finite went through it. Put it right "
+                f"(batch norm: reset_running_stats(), then some batches in training mode) and call finish() again."
             )
         if not self._course.is_ready:
             raise PrunerError(self._why_not_ready())
