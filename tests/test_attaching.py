@@ -216,14 +216,19 @@ def test_a_budget_that_a_frozen_backbone_forbids_names_what_is_frozen():
     with pytest.raises(UnreachableBudget, match=r"^keep_flops=0.45 has nothing to act on[^\n]* 3 of the 3 [^\n]*0\.0\.weight, [^\n]*$"):
         quiet(model, sgd(model))
     model[1].requires_grad_(True)
-    with pytest.raises(UnreachableBudget, match=r"^keep_flops=0.1 can't be reached[^\n]* 2 of the 3 [^\n]*frozen or not in the optimizer"):
+    with pytest.raises(
+        UnreachableBudget, match=r"^keep_flops=0.1 can't be reached[^\n]* 2 of the 3 [^\n]*frozen or not in the optimizer[^\n]* Thaw them"
+    ):
         quiet(model, sgd(model), keep_flops=0.1)
 
 
 def test_a_budget_that_muon_on_the_matrices_forbids_names_what_it_does_not_train():
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     muon = torch.optim.Muon([parameter for parameter in model.parameters() if parameter.dim() == 2], lr=0.01)
-    with pytest.raises(UnreachableBudget, match=r"^keep_flops=0.45 has nothing to act on[^\n]* 1 of the 1 [^\n]*\(1\.bias\)\.$"):
+    with pytest.raises(
+        UnreachableBudget,
+        match=r"^keep_flops=0.45 has nothing to act on[^\n]* 1 of the 1 [^\n]*\(1\.bias\)\. Thaw them, and give them to this optimizer\.$",
+    ):
         quiet(model, muon)
 
 
@@ -232,6 +237,15 @@ def test_a_budget_that_the_model_itself_forbids_says_why():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(UnreachableBudget, match=r"^keep_flops=0.5 has nothing to act on[^\n]*of the \d+ groups that are kept: \w+[^\n]*$"):
         trainonce.attach(model, optimizer, example=torch.randn(2, 8), keep_flops=0.5, total_steps=1000)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_without_gradients_a_pruner_is_attached_all_the_same(mode: Any):
+    model, other = convolutional(8), convolutional(8)
+    plain = attached(model, sgd(model), 400)
+    with mode():
+        found = attached(other, sgd(other), 400)
+    assert all(torch.equal(mask, plain.masks[name]) for name, mask in found.masks.items())
 
 
 class Curious(Policy):

@@ -65,22 +65,24 @@ def attach(
     others = _find_others(inner, optimizer)
     trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad}
     tensors = {name: parameter for name, parameter in inner.named_parameters() if id(parameter) in trained}
-    budget = find_budget(
-        inner, example=example, trained=tensors.keys(), keep_flops=keep_flops, keep_params=keep_params, keep=keep, round_to=round_to
-    )
-    pruner = Pruner(
-        model,
-        optimizer,
-        tensors=tensors,
-        budget=budget,
-        total_steps=total_steps,
-        policy=policy or default_policy(),
-        schedule=schedule or Schedule(),
-        strength=strength or Strength(),
-        pull=pull or Proximal(),
-        shrink=shrink,
-        seed=seed,
-    )
+    # Policies take gradients of the cost when they start, whatever mode the caller is in.
+    with torch.inference_mode(False), torch.enable_grad():
+        budget = find_budget(
+            inner, example=example, trained=tensors.keys(), keep_flops=keep_flops, keep_params=keep_params, keep=keep, round_to=round_to
+        )
+        pruner = Pruner(
+            model,
+            optimizer,
+            tensors=tensors,
+            budget=budget,
+            total_steps=total_steps,
+            policy=policy or default_policy(),
+            schedule=schedule or Schedule(),
+            strength=strength or Strength(),
+            pull=pull or Proximal(),
+            shrink=shrink,
+            seed=seed,
+        )
     _replace(others, pruner)
     return pruner
 

@@ -104,7 +104,7 @@ class Units:
             named = ", ".join(tensors[:3]) + (", ..." if len(tensors) > 3 else "")
             return (
                 f"{len(self.kept_here)} of the {len(self.kept_here) + len(self.groups)} groups that could be cut are kept because "
-                f"their weights are frozen or not in the optimizer ({named})."
+                f"their weights are frozen or not in the optimizer ({named}). Thaw them, and give them to this optimizer."
             )
         reasons = Counter(group.kept_because for group in self.partition.groups if group.kept_because is not None)
         if not reasons:

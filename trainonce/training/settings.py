@@ -11,7 +11,9 @@ from trainonce.training.optimizers import OPTIMIZERS
 from trainonce.training.policies import DEFAULT_POLICY, POLICIES
 
 DEFAULT_BATCH_SIZE = 128
-NO_BUDGET = "no budget: pass keep_flops=0.5 (or keep_params), or keep_flops=1 to train the whole model."
+NO_BUDGET = (
+    "no budget: pass keep_flops=0.5 (or keep_params), or keep_flops=1 to train the whole model; to the command --keep-flops 0.5 or 1."
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
