@@ -204,6 +204,9 @@ def _sums(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None, what:
 
 
 def _settings(before: Mapping[str, Any], now: Mapping[str, Any], *, without: frozenset[str]) -> Iterator[str]:
+    if not before or not now:
+        # Data sets of torch have none; that it is another kind of data is told above.
+        return
     for name in sorted((before.keys() | now.keys()) - without):
         if not _same(before.get(name), now.get(name)):
             yield f"{name} is {shown(now.get(name))}, and was {shown(before.get(name))}"
