@@ -239,6 +239,14 @@ def test_a_budget_that_the_model_itself_forbids_says_why():
         trainonce.attach(model, optimizer, example=torch.randn(2, 8), keep_flops=0.5, total_steps=1000)
 
 
+def test_a_run_of_one_step_is_refused_before_it_is_made():
+    model = convolutional(8)
+    with pytest.raises(PrunerError, match=r"^a run of one optimizer step [^\n]* Train longer: more epochs, or smaller batches\.$"):
+        attached(model, sgd(model), 1, policy=policies.FilterNorm())
+    whole = attached(model, sgd(model), 1, policy=policies.FilterNorm(), keep_flops=1)
+    assert whole.is_attached
+
+
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_without_gradients_a_pruner_is_attached_all_the_same(mode: Any):
     model, other = convolutional(8), convolutional(8)

@@ -70,6 +70,7 @@ def attach(
         budget = find_budget(
             inner, example=example, trained=tensors.keys(), keep_flops=keep_flops, keep_params=keep_params, keep=keep, round_to=round_to
         )
+        _check_length(total_steps, budget)
         pruner = Pruner(
             model,
             optimizer,
@@ -121,6 +122,14 @@ def _check_settings(total_steps: object, policy: object, schedule: object, stren
         raise PrunerError(f"strength must be a trainonce.Strength, got {_kind(strength)}. Strength.constant(10) is the paper's.")
     if pull is not None and (isinstance(pull, type) or not callable(getattr(pull, "pulled", None))):
         raise PrunerError(f"pull must be an object such as trainonce.Proximal() or trainonce.HalfSpace(), got {_kind(pull)}.")
+
+
+def _check_length(total_steps: int, budget: Budget) -> None:
+    if total_steps == 1 and budget.share < 1:
+        raise PrunerError(
+            "a run of one optimizer step (total_steps=1) can't make a model smaller: what is to go must be pulled to zero first. "
+            "Train longer: more epochs, or smaller batches."
+        )
 
 
 def _kind(thing: object) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from trainonce.attachment import attach
 from trainonce.noise import mix, seed_everything
 from trainonce.policies.policy import Policy
-from trainonce.pruner import Pruner
+from trainonce.pruner import Pruner, PrunerError
 from trainonce.training.average import Average
 from trainonce.training.evaluation import Loss, call
 from trainonce.training.learning_rate import Rates, learning_rate
@@ -144,7 +144,15 @@ class Trainer:
         """What the run has come to, cut if it wasn't yet."""
         if self.pruner is not None:
             num_cuts = len(self.pruner.cuts)
-            self.pruner.finish()
+            try:
+                self.pruner.finish()
+            except PrunerError:
+                if not self.num_skipped:
+                    raise
+                raise Diverged(
+                    f"{self.num_skipped} of {self.total_steps} steps were skipped because loss or gradients were not finite: too few are "
+                    f"left to make the model small. Lower lr, set clip_grad, or look at the data, and start a new run."
+                ) from None
             self._cut_average(since=num_cuts)
         if self.average is not None:
             self.average.release(self.model)
