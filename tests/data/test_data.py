@@ -239,6 +239,18 @@ def test_too_many_broken_images_stop_the_run(tmp_path: Path, size: int):
         )
 
 
+def test_a_class_of_which_nothing_can_be_read_stops_the_run(tmp_path: Path):
+    write_classes(tmp_path / "train", num_images=3, size=40)
+    write_classes(tmp_path / "val", num_images=3, size=40)
+    for path in (tmp_path / "train" / "cat").iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(
+        DataError,
+        match=r"^none of the training images of class 'cat' can be read, such as [^\n]*\.png [^\n]*Replace them",
+    ):
+        open_data(f"folder:{tmp_path}", DataOptions(image_size=16))
+
+
 @pytest.mark.parametrize("size", [None, 24])
 def test_what_is_known_without_reading_is_what_is_read(tmp_path: Path, size: int | None):
     for part in ("train", "val"):

@@ -5,10 +5,21 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 from torchvision.datasets import ImageFolder
 
 from support.photos import write_photo, write_photos
@@ -270,6 +281,102 @@ def test_every_kind_of_data_is_itself_and_its_changes_are_named(tmp_path: Path):
     for before, now, words in cases:
         assert words_of(before, before) is None
         assert words in words_of(before, now)
+
+
+def loaded(sampler: Any) -> DataLoader:
+    return DataLoader(Own(64), sampler=sampler)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "words"),
+    [
+        (loaded(range(9)), loaded(range(9, 18)), "other samples are chosen for the training data"),
+        (
+            loaded(None),
+            loaded(SequentialSampler(range(9))),
+            "was given as a data set, and is given as a Subset",
+        ),
+        (
+            loaded(WeightedRandomSampler([1.0] * 64, 30)),
+            loaded(WeightedRandomSampler([1.0] * 63 + [2.0], 30)),
+            "the sampler of the training data has other weights",
+        ),
+        (loaded(None), loaded(RandomSampler(Own(64), num_samples=9)), "is given as draws of a sampler"),
+        (
+            loaded(RandomSampler(Own(64), num_samples=9)),
+            loaded(RandomSampler(Own(64), num_samples=8)),
+            "has 8 samples, and had 9",
+        ),
+    ],
+    ids=range(5),
+)
+def test_other_choices_of_a_sampler_are_named(before, now, words: str):
+    assert words_of(before, before) is None
+    assert words in words_of(before, now)
+
+
+def test_tensors_in_tuples_and_dicts_are_compared():
+    (images, labels), (others, _) = TRAIN, changed(TRAIN)
+    for before, now, words in [
+        (
+            ({"x": images}, labels),
+            ({"x": others}, labels),
+            "the values of the inputs['x'] of the training data changed",
+        ),
+        (
+            ((images, labels), labels),
+            ((images, labels + 1), labels),
+            "the values of the inputs[1] of the training data changed",
+        ),
+        (
+            (images, {"y": labels}),
+            (images, {"y": labels + 1}),
+            "the values of the targets['y'] of the training data changed",
+        ),
+    ]:
+        assert words_of(before, before) is None
+        assert words_of(before, now) == words
+
+
+WRAPPINGS: dict[str, Callable[[Dataset], Any]] = {
+    "a subset": lambda photos: Subset(photos, range(5)),
+    "a loader": lambda photos: DataLoader(photos, sampler=SubsetRandomSampler(range(5))),
+    "two data sets": lambda photos: ConcatDataset([photos, photos]),
+    "a subset of two": lambda photos: Subset(ConcatDataset([photos, photos]), range(5)),
+}
+
+
+@pytest.mark.parametrize("kind", list(WRAPPINGS))
+def test_images_below_other_data_sets_are_compared(kind: str, tmp_path: Path):
+    photos = write_photos(tmp_path / "photos", num_images=3)
+
+    def described() -> dict[str, Any]:
+        # Both parts come from one folder, as of random_split; a change of it is one change.
+        part = WRAPPINGS[kind](ImageFolder(photos))
+        return describe((part, part))
+
+    before = described()
+    assert difference(before, described()) is None
+    first = photos / "ant" / "ant0.png"
+    content = first.read_bytes()
+    first.write_bytes((photos / "ant" / "ant1.png").read_bytes())
+    assert difference(before, described()) == "1 image was changed, such as ant/ant0.png"
+    first.write_bytes(content)
+    first.rename(first.with_name("ant9.png"))
+    assert (
+        difference(before, described())
+        == "1 image was added, such as ant/ant9.png; 1 image was removed, such as ant/ant0.png"
+    )
+    first.with_name("ant9.png").rename(first)
+    (photos / "ant").rename(photos / "aphid")
+    assert difference(before, described()) == "class 'ant' is now 'aphid'"
+
+
+def test_a_new_class_is_named_though_only_folders_tell(tmp_path: Path):
+    photos = write_photos(tmp_path / "photos", num_images=3)
+    before = describe((ImageFolder(photos), ImageFolder(photos)))
+    shutil.copytree(photos / "ant", photos / "zebra")
+    assert difference(before, describe((ImageFolder(photos), ImageFolder(photos)))) == "class 'zebra' is new"
 
 
 def test_a_data_set_is_never_asked_for_a_sample():

@@ -208,3 +208,31 @@ def test_a_run_that_has_diverged_gives_no_small_model():
         model[2].bias[0] = NAN
     with pytest.raises(trainonce.PrunerError, match=r"2\.bias is not finite"):
         pruner.finish()
+
+
+def test_statistics_of_nan_give_no_small_model_until_they_are_put_right():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 2))
+    model.register_buffer("mask", torch.full((2,), -INFINITY))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    images, labels = torch.randn(8, 4), torch.arange(8) % 2
+    pruner = trainonce.attach(
+        model,
+        optimizer,
+        example=images,
+        keep_flops=0.5,
+        total_steps=40,
+        policy=trainonce.policies.FilterNorm(),
+    )
+    for _ in range(40):
+        nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        pruner.step()
+    # A loop that skips steps whose loss is not finite has let the batch through the statistics all the same.
+    model(images * NAN)
+    with pytest.raises(trainonce.PrunerError, match=r"1\.running_mean holds NaN.* call finish\(\) again"):
+        pruner.finish()
+    model[1].reset_running_stats()
+    model(images)
+    assert bool(pruner.finish().eval()(images).isfinite().all())

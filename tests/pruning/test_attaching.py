@@ -249,7 +249,7 @@ def test_a_budget_that_a_frozen_backbone_forbids_names_what_is_frozen():
     model[1].requires_grad_(True)
     with pytest.raises(
         BudgetError,
-        match=r"^keep_flops=0.1 can't be reached[^\n]* 2 of the 3 [^\n]*frozen or not in the optimizer",
+        match=r"^keep_flops=0.1 can't be reached[^\n]* 2 of the 3 [^\n]*frozen or not in the optimizer[^\n]* Unfreeze them",
     ):
         quiet(model, sgd(model), keep_flops=0.1)
 
@@ -258,7 +258,8 @@ def test_a_budget_that_muon_on_the_matrices_forbids_names_what_it_does_not_train
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     muon = torch.optim.Muon([parameter for parameter in model.parameters() if parameter.dim() == 2], lr=0.01)
     with pytest.raises(
-        BudgetError, match=r"^keep_flops=0.45 has nothing to cut[^\n]* 1 of the 1 [^\n]*\(1\.bias\)\.$"
+        BudgetError,
+        match=r"^keep_flops=0.45 has nothing to cut[^\n]* 1 of the 1 [^\n]*\(1\.bias\)\. Unfreeze them, and pass them to this optimizer\.$",
     ):
         quiet(model, muon)
 
@@ -271,6 +272,26 @@ def test_a_budget_that_the_model_itself_forbids_says_why():
         match=r"^keep_flops=0.5 has nothing to cut[^\n]*of the \d+ groups that are kept: \w+[^\n]*$",
     ):
         trainonce.attach(model, optimizer, example=torch.randn(2, 8), keep_flops=0.5, total_steps=1000)
+
+
+def test_a_run_of_one_step_is_refused_before_it_is_made():
+    model = convolutional(8)
+    with pytest.raises(
+        PrunerError,
+        match=r"^a run of one optimizer step [^\n]* Train longer: more epochs, or smaller batches\.$",
+    ):
+        attached(model, sgd(model), 1, policy=policies.FilterNorm())
+    whole = attached(model, sgd(model), 1, policy=policies.FilterNorm(), keep_flops=1)
+    assert whole.is_attached
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_without_gradients_a_pruner_is_attached_all_the_same(mode: Any):
+    model, other = convolutional(8), convolutional(8)
+    plain = attached(model, sgd(model), 400)
+    with mode():
+        found = attached(other, sgd(other), 400)
+    assert all(torch.equal(mask, plain.masks[name]) for name, mask in found.masks.items())
 
 
 class Curious(Policy):

@@ -72,6 +72,28 @@ class Global(Own):
         return {}
 
 
+class FlatAside(Own):
+    """One vector over all parameters, outside of the state."""
+
+    def step(self, closure: Any = None) -> None:
+        super().step(closure)
+        self.momentum = torch.cat(
+            [parameter.detach().flatten() for group in self.param_groups for parameter in group["params"]]
+        )
+
+
+class SlowWeights(torch.optim.SGD):
+    """A Lookahead that holds no second optimizer."""
+
+    def __init__(self, params: Any, lr: float = 0.05) -> None:
+        super().__init__(params, lr=lr)
+        self.slow = {
+            id(parameter): parameter.detach().clone()
+            for group in self.param_groups
+            for parameter in group["params"]
+        }
+
+
 class Odd(ShampooLike):
     """Nobody knows how to make a second one."""
 
@@ -121,6 +143,14 @@ REFUSED_AT_ONCE: dict[str, tuple[Callable[[nn.Module], torch.optim.Optimizer], s
         "FactoredLike keeps 'exp_avg_sq_row' of shape",
     ),
     "flat": (lambda model: Flat(model.parameters()), r"Flat keeps 'flat' of shape \(\d+,\)"),
+    "flat aside": (
+        lambda model: FlatAside(model.parameters()),
+        r"FlatAside keeps 'momentum' of shape \(\d+,\)",
+    ),
+    "slow weights": (
+        lambda model: SlowWeights(model.parameters()),
+        r"SlowWeights keeps 'slow' of shape \(\d+, ",
+    ),
     "global": (lambda model: Global(model.parameters()), r"Global keeps 'history' of shape \(3,\)"),
 }
 

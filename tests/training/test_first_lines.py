@@ -124,6 +124,7 @@ def test_the_command_asks_for_a_budget_before_it_reads_data(
     assert main([*words, "--out", "run"]) == 2
     err = capsys.readouterr().err
     assert NO_BUDGET in err
+    assert "--keep-flops 0.5" in err
     assert err.count("\n") == 1
     assert not Path("run").exists()
 

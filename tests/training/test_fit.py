@@ -236,6 +236,16 @@ def test_a_run_that_stays_infinite_stops_and_names_the_step(spoil):
     assert all(torch.isfinite(tensor).all() for tensor in net.state_dict().values())
 
 
+def test_a_run_that_skips_most_of_its_steps_says_so_at_its_end():
+    spoiled = Counter(set(range(99)), lambda value: value * float("nan"))
+    settings = make_settings(epochs=2, max_bad_steps=100)
+    with pytest.raises(
+        DivergedError,
+        match=r"^8 of 8 steps were skipped because loss or gradients were not finite[^\n]* start a new run\.$",
+    ):
+        fit(make_net(), make_data(), settings=settings, loss=spoiled, quiet=True)
+
+
 def test_bad_pixels_leave_the_running_statistics_alone():
     (images, labels), validation = make_data()
     images[7] = float("nan")

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from support.finished import make_run
 from support.runs import make_data, make_net, make_settings
@@ -15,6 +16,7 @@ from trainonce.runs.config_file import to_yaml
 from trainonce.training import fit
 from trainonce.training.results import outcome
 from trainonce.training.settings import Settings, as_plain
+from trainonce.zoo.residual import thin_resnet
 
 HELPER = """
 from trainonce.zoo.residual import thin_resnet
@@ -76,6 +78,36 @@ def test_with_model_and_data_it_works(command: str, fitted: Path):
         main([command, str(fitted), "--model", "fit_helper:build", "--data", "digits", *COMMANDS[command]])
         == 0
     )
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `fit` writes with tensors of the user's own, the record of its data included."""
+    folder = tmp_path_factory.mktemp("real") / "run"
+    images, labels = (
+        torch.randn(32, 3, 8, 8, generator=torch.Generator().manual_seed(0)),
+        torch.arange(32) % 10,
+    )
+    settings = make_settings(epochs=1, keep_flops=1.0, batch_size=16)
+    fit(thin_resnet(20, 10), ((images, labels), (images, labels)), settings=settings, out=folder, quiet=True)
+    return folder
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_real_run_takes_named_data_and_says_how_it_differs(
+    command: str,
+    real: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    monkeypatch.chdir(tmp_path)
+    assert (
+        main([command, str(real), "--model", "cifar:resnet20", "--data", "digits", *COMMANDS[command]]) == 0
+    )
+    (line,) = [line for line in caplog.messages if "this is not the validation data of the run" in line]
+    assert "and were float32 of shape (32, 3, 8, 8)" in line
+    assert "None" not in line
 
 
 @pytest.mark.parametrize("command", COMMANDS)

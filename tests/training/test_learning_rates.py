@@ -138,3 +138,16 @@ def test_rates_in_tensors_stay_tensors():
 def test_a_rate_of_zero_is_refused():
     with pytest.raises(SettingError, match="learning rate is 0\\. Use one above 0"):
         run(lambda parameters: torch.optim.SGD(parameters, lr=0.0))
+
+
+@pytest.mark.parametrize("rate", [{}, {"lr": None}])
+def test_an_optimizer_without_a_rate_is_refused(rate: dict[str, Any]):
+    class Rateless(torch.optim.Optimizer):
+        def __init__(self, parameters: Any) -> None:
+            super().__init__(parameters, rate)
+
+    with pytest.raises(
+        SettingError,
+        match=r"this Rateless has no learning rate to schedule\. Give each of its parameter groups",
+    ):
+        run(Rateless)

@@ -79,6 +79,24 @@ def test_two_subsets_of_one_data_set_stay_apart():
     assert same_weights(again.model, result.model)
 
 
+@pytest.mark.parametrize("what", ["training", "validation"])
+@pytest.mark.parametrize("kind", [torch_data.SequentialSampler, RandomSampler])
+def test_a_sampler_made_from_something_shorter_is_that_part(kind: Any, what: str):
+    assert numbers_of(DataLoader(Numbers(), batch_size=4, sampler=kind(range(7))), what) == list(range(7))
+
+
+def test_draws_from_something_shorter_stay_in_that_part():
+    source = as_source(
+        DataLoader(
+            Numbers(), batch_size=4, sampler=RandomSampler(range(7), replacement=True, num_samples=12)
+        ),
+        "training",
+    )
+    assert len(source.samples) == 7
+    assert source.drawing is not None
+    assert (len(source.drawing.weights), source.drawing.num_draws) == (7, 12)
+
+
 def test_the_order_of_validation_does_not_matter():
     for options in ({"shuffle": True}, {"shuffle": False}, {"shuffle": False, "drop_last": False}):
         assert numbers_of(DataLoader(Numbers(), batch_size=3, **options), "validation") == list(range(20))
@@ -211,6 +229,13 @@ class OwnOrder(SubsetRandomSampler):
     pass
 
 
+class OwnLoader(DataLoader):
+    """Gives a part of the batches, scaled."""
+
+    def __iter__(self) -> Any:
+        return (2 * inputs for inputs, _ in zip(super().__iter__(), range(2), strict=False))
+
+
 REFUSED = {
     "own sampler": (
         lambda: DataLoader(Numbers(), batch_size=2, sampler=OwnSampler()),
@@ -221,6 +246,21 @@ REFUSED = {
         lambda: DataLoader(Numbers(), batch_size=2, sampler=OwnOrder([1, 2])),
         "training",
         "OwnOrder",
+    ),
+    "own loader": (
+        lambda: OwnLoader(Numbers(), batch_size=2),
+        "training",
+        "OwnLoader with its own __iter__",
+    ),
+    "too long": (
+        lambda: DataLoader(Numbers(), batch_size=2, sampler=torch_data.SequentialSampler(range(30))),
+        "training",
+        "30 samples",
+    ),
+    "more than once": (
+        lambda: DataLoader(Numbers(), batch_size=2, sampler=RandomSampler(Numbers(), num_samples=50)),
+        "training",
+        "draws 50 of 20 samples per epoch",
     ),
     "own batches": (
         lambda: DataLoader(Numbers(), batch_sampler=torch_data.BatchSampler(OwnSampler(), 2, False)),

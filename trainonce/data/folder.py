@@ -7,6 +7,7 @@ photos/cat/1.jpg                                      one folder, split by file 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,7 @@ def from_listings(
     if size <= LARGEST_IN_MEMORY:
         bad: dict[Path, str] = {}
         images, labels = _decode_all(listings.train, size, bad, options.max_bad_images)
+        _check_classes(listings, labels, bad)
         normalize = Normalization.of(images)
         augment = small_image_augmentation(options.augment, size, flips=True)
         train = Pictures(images, labels, normalize, augment, _Origin(listings.train, len(images)))
@@ -96,6 +98,16 @@ def from_listings(
             describe_sizes(side, size),
         ),
     )
+
+
+def _check_classes(listings: Listings, labels: Tensor, bad: Mapping[Path, str]) -> None:
+    """Raise DataError if a class has nothing to train on, because none of its images could be read."""
+    for label in sorted({*listings.train.labels} - {*labels.tolist()}):
+        path = listings.train.path(listings.train.labels.index(label))
+        raise DataError(
+            f"none of the training images of class '{shown(listings.classes[label])}' can be read, such as "
+            f"{shown(path)} ({bad[path]}). Replace them, or remove the class."
+        )
 
 
 class _Origin:

@@ -106,5 +106,13 @@ def first_not_finite(model: nn.Module) -> str | None:
     return None
 
 
+def first_nan_buffer(model: nn.Module) -> str | None:
+    """The name of the first buffer that holds NaN; None if there is none. Infinities are no fault: masks are made of them."""
+    for name, buffer in model.named_buffers():
+        if not buffer.is_meta and _is_inexact(buffer) and bool(buffer.isnan().any()):
+            return name
+    return None
+
+
 def _is_inexact(tensor: Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()

@@ -74,16 +74,19 @@ def attach(
     others = _find_others(inner, optimizer)
     trained = {id(part) for group in optimizer.param_groups for part in group["params"] if part.requires_grad}
     tensors = {name: parameter for name, parameter in inner.named_parameters() if id(parameter) in trained}
-    budget = find_budget(
-        inner,
-        example=example,
-        trained=tensors.keys(),
-        keep_flops=keep_flops,
-        keep_params=keep_params,
-        protect=protect,
-        round_to=round_to,
-    )
-    pruner = Pruner(AutoTrainOnce(inner, optimizer, tensors=tensors, budget=budget, settings=settings))
+    # Policies take gradients of the cost when they start, whatever mode the caller is in.
+    with torch.inference_mode(False), torch.enable_grad():
+        budget = find_budget(
+            inner,
+            example=example,
+            trained=tensors.keys(),
+            keep_flops=keep_flops,
+            keep_params=keep_params,
+            protect=protect,
+            round_to=round_to,
+        )
+        _check_length(total_steps, budget)
+        pruner = Pruner(AutoTrainOnce(inner, optimizer, tensors=tensors, budget=budget, settings=settings))
     _replace(others, pruner)
     return pruner
 
@@ -139,6 +142,14 @@ def _checked(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Mod
     if (words := refusal(optimizer)) is not None:
         raise PrunerError(words)
     return model, optimizer
+
+
+def _check_length(total_steps: int, budget: Budget) -> None:
+    if total_steps == 1 and budget.share < 1:
+        raise PrunerError(
+            "a run of one optimizer step (total_steps=1) can't make a model smaller: what goes must be pulled "
+            "to zero first. Train longer: more epochs, or smaller batches."
+        )
 
 
 def _find_others(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Pruner]:

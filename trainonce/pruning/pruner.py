@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from trainonce.errors import PrunerError
-from trainonce.execution.comparison import first_not_finite
+from trainonce.execution.comparison import first_nan_buffer, first_not_finite
 from trainonce.pruning.algorithm import AutoTrainOnce
 from trainonce.pruning.guards.stepwatch import StepWatch
 from trainonce.pruning.notices import warn_user
@@ -91,6 +91,12 @@ class Pruner:
             raise PrunerError(
                 f"{name} is not finite: training diverged, and there is no model to cut. Lower the learning "
                 "rate or clip gradients, and train again; the model is as training left it."
+            )
+        if (name := first_nan_buffer(self.model)) is not None:
+            raise PrunerError(
+                f"{name} holds NaN, and so would the small model's outputs: a batch that is not finite went "
+                "through it. Put it right (batch norm: reset_running_stats(), then some batches in training "
+                "mode) and call finish() again."
             )
         if not self._algorithm.is_ready:
             raise PrunerError(self._why_not_ready())

@@ -145,7 +145,8 @@ class Units:
             named = ", ".join(tensors[:3]) + (", ..." if len(tensors) > 3 else "")
             return (
                 f"{len(self.kept_here)} of the {len(self.kept_here) + len(self.groups)} groups that could be "
-                f"cut are kept because their weights are frozen or not in the optimizer ({named})."
+                f"cut are kept because their weights are frozen or not in the optimizer ({named}). "
+                "Unfreeze them, and pass them to this optimizer."
             )
         reasons = Counter(
             group.kept_because for group in self.partition.groups if group.kept_because is not None

@@ -104,8 +104,8 @@ def _cut_and_prove(
     before = proof.outputs_of(model, example)
     if not can_be_compared(before):
         raise PlanError(
-            "the model's output on the example is NaN, so no cut can be proven. It is unchanged; its weights "
-            "or the example are not finite."
+            "the model's output on the example is NaN, so no cut can be proven. It is unchanged; its weights, "
+            "its buffers or the example are not finite."
         )
     apply_plan(model, plan, optimizer=optimizer)
     difference = relative_difference(before, proof.outputs_of(model, example))

@@ -52,6 +52,26 @@ def foreign_state(optimizer: torch.optim.Optimizer, *, of: Collection[Tensor] | 
                         "parameter of shape "
                         f"{tuple(shape)}, which can't be cut with it. {WAY_OUT}"
                     )
+    return _foreign_attribute(optimizer, chosen)
+
+
+def _foreign_attribute(optimizer: torch.optim.Optimizer, chosen: Collection[int] | None) -> str | None:
+    """The same for attributes of the optimizer: copies of parameters, or flat vectors over all of them."""
+    parameters = {
+        id(parameter): parameter for group in optimizer.param_groups for parameter in group["params"]
+    }
+    shapes = {
+        parameter.shape for number, parameter in parameters.items() if chosen is None or number in chosen
+    }
+    length = sum(parameter.numel() for parameter in parameters.values())
+    for name, value in vars(optimizer).items():
+        for tensor in _tensors_in(value) if name not in ("state", "param_groups") else ():
+            is_like = tensor.shape in shapes or tensor.numel() == length
+            if id(tensor) not in parameters and tensor.numel() > 1 and is_like:
+                return (
+                    f"{type(optimizer).__name__} keeps {name!r} of shape {tuple(tensor.shape)}, which can't be "
+                    f"cut. {WAY_OUT}"
+                )
     return None
 
 

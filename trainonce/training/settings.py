@@ -12,7 +12,10 @@ from trainonce.training.optimizers import OPTIMIZERS
 from trainonce.training.policy_names import DEFAULT_POLICY, POLICIES
 
 DEFAULT_BATCH_SIZE = 128
-NO_BUDGET = "no budget: pass keep_flops=0.5 (or keep_params), or keep_flops=1 to train the dense model."
+NO_BUDGET = (
+    "no budget: pass keep_flops=0.5 (or keep_params), or keep_flops=1 to train the dense model; on the "
+    "command line --keep-flops 0.5 or 1."
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,19 +23,38 @@ Files = dict[Key, tuple[Any, Any]]
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     """What was added, removed or changed in the splits that both have; None if nothing was."""
-    parts = [name for name in PARTS if name in before and name in now]
-    renamed = _renamed(before, now, parts)
-    changes = [f"class {_quoted(old)} is now {_quoted(new)}" for old, new in renamed.items()]
-    changes += _classes(before.get("classes"), now.get("classes"), renamed)
-    changes += _listings(before, now, parts, renamed)
-    for name in parts:
-        changes += _part(before[name], now[name], f"the {name} data")
-    if not changes:
-        changes += _order(before, now, parts)
+    names = {part: f"the {part} data" for part in PARTS if part in before and part in now}
+    changes = list(dict.fromkeys(_contents(before, now, names)))
     explained = MEASURED if changes else frozenset()
     changes += _settings(before.get("settings") or {}, now.get("settings") or {}, without=explained)
     told = [*changes[:MAX_CHANGES], *(["and more"] if len(changes) > MAX_CHANGES else [])]
     return "; ".join(told) or None
+
+
+def _contents(before: Mapping[str, Any], now: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
+    """What changed in some parts; `names` says what a line calls each."""
+    parts = [*names]
+    renamed = _renamed(before, now, parts)
+    changes = [f"class {_quoted(old)} is now {_quoted(new)}" for old, new in renamed.items()]
+    changes += _classes(*_class_names(before, now, parts), renamed)
+    changes += _listings(before, now, parts, renamed)
+    for part, what in names.items():
+        changes += _part(before[part], now[part], what)
+    return changes or [
+        f"the images of {what} have another order or other labels"
+        for part, what in names.items()
+        if before[part].get("order") != now[part].get("order")
+    ]
+
+
+def _class_names(
+    before: Mapping[str, Any], now: Mapping[str, Any], parts: Sequence[str]
+) -> tuple[Sequence[str] | None, Sequence[str] | None]:
+    """The classes that both were told, or those that the folders of their files tell."""
+    if before.get("classes") is None or now.get("classes") is None:
+        old, new = (sorted(_by_class(_files(found, parts))) or None for found in (before, now))
+        return old, new
+    return before["classes"], now["classes"]
 
 
 def _classes(
@@ -131,11 +150,19 @@ def _part(before: Mapping[str, Any], now: Mapping[str, Any], what: str) -> Itera
         yield f"{what} has {now['count']} samples, {before['count']} before"
     elif before["kind"] == "joined":
         for number, (one, other) in enumerate(zip(before["of"], now["of"], strict=False)):
-            yield from _part(one, other, f"part {number} of {what}")
-    elif before["kind"] == "chosen":
-        yield from _part(before["of"], now["of"], f"the source of {what}")
-        if before["indices"] != now["indices"]:
+            yield from _below(one, other, f"part {number} of {what}")
+    elif before["kind"] in ("chosen", "drawn"):
+        yield from _below(before["of"], now["of"], f"the source of {what}")
+        if before.get("indices") != now.get("indices"):
             yield f"{what} has other indices"
+        if (before.get("weights"), before.get("replacement")) != (now.get("weights"), now.get("replacement")):
+            yield f"the sampler of {what} has other weights"
+
+
+def _below(before: Mapping[str, Any], now: Mapping[str, Any], what: str) -> list[str]:
+    """What changed in data that other data is made from."""
+    part = PARTS[0]
+    return _contents({part: before}, {part: now}, {part: what})
 
 
 _KINDS = {
@@ -143,6 +170,7 @@ _KINDS = {
     "files": "image files",
     "joined": "a ConcatDataset",
     "chosen": "a Subset",
+    "drawn": "draws of a sampler",
     "other": "a data set",
 }
 
@@ -155,9 +183,9 @@ def _tensors(before: Mapping[str, Any], now: Mapping[str, Any], what: str) -> It
         new = now[name]
         if (old["shape"], old["dtype"]) != (new["shape"], new["dtype"]):
             shapes = [f"{found['dtype']} of shape {tuple(found['shape'])}" for found in (new, old)]
-            yield f"the {name} of {what} are {shapes[0]}, {shapes[1]} before"
+            yield f"the {shown(name)} of {what} are {shapes[0]}, {shapes[1]} before"
         elif old["digest"] != new["digest"]:
-            yield f"the values of the {name} of {what} changed"
+            yield f"the values of the {shown(name)} of {what} changed"
 
 
 def _sums(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None, what: str) -> Iterator[str]:
@@ -175,13 +203,10 @@ def _sums(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None, what:
             yield f"images of class {_quoted(name)} of {what} have other names, sizes or contents"
 
 
-def _order(before: Mapping[str, Any], now: Mapping[str, Any], parts: Sequence[str]) -> Iterator[str]:
-    for name in parts:
-        if before[name].get("order") != now[name].get("order"):
-            yield f"the images of the {name} data have another order or other labels"
-
-
 def _settings(before: Mapping[str, Any], now: Mapping[str, Any], *, without: frozenset[str]) -> Iterator[str]:
+    if not before or not now:
+        # Data sets of torch have none; that it is another kind of data is told above.
+        return
     for name in sorted((before.keys() | now.keys()) - without):
         if not _same(before.get(name), now.get(name)):
             yield f"{name} is {shown(now.get(name))}, {shown(before.get(name))} before"

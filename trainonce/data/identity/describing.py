@@ -15,6 +15,7 @@ from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import keystr, tree_leaves, tree_leaves_with_path
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
 from trainonce.data.file_names import number_of, spelled
@@ -53,9 +54,7 @@ def describe_part(part: Any) -> dict[str, Any]:
     if callable(own):
         return own()
     if isinstance(part, DataLoader):
-        indices = getattr(part.sampler, "indices", None)
-        inner = describe_part(part.dataset)
-        return inner if indices is None else _chosen(indices, inner)
+        return _describe_visit(part.sampler, describe_part(part.dataset))
     if isinstance(part, Subset):
         return _chosen(part.indices, describe_part(part.dataset))
     if isinstance(part, ConcatDataset):
@@ -64,6 +63,12 @@ def describe_part(part: Any) -> dict[str, Any]:
         return describe_tensors(part.tensors)
     if isinstance(part, tuple | list) and all(isinstance(tensor, Tensor) for tensor in part):
         return describe_tensors(part)
+    if (
+        isinstance(part, tuple | list)
+        and len(part) == 2
+        and all(isinstance(leaf, Tensor) for leaf in tree_leaves(part))
+    ):
+        return _describe_trees(*part)
     return _describe_torchvision(part) or {
         "kind": "other",
         "count": len(part) if hasattr(part, "__len__") else None,
@@ -73,17 +78,34 @@ def describe_part(part: Any) -> dict[str, Any]:
 def describe_tensors(tensors: Sequence[Tensor]) -> dict[str, Any]:
     """Shape, dtype and sha256 of each; the first are the inputs, the second the targets."""
     names = ["inputs", "targets", *(f"tensor {number}" for number in range(2, len(tensors)))][: len(tensors)]
+    return _describe_named(dict(zip(names, tensors, strict=True)))
+
+
+def _describe_trees(inputs: Any, targets: Any) -> dict[str, Any]:
+    """The same for tuples and dicts of tensors, each tensor under its place: inputs['mask'], targets[0]."""
+    trees = {"inputs": inputs, "targets": targets}
+    return _describe_named(
+        {
+            f"{name}{keystr(place)}": tensor
+            for name, tree in trees.items()
+            for place, tensor in tree_leaves_with_path(tree)
+        }
+    )
+
+
+def _describe_named(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     found = {
         name: {
             "shape": list(tensor.shape),
             "dtype": str(tensor.dtype).removeprefix("torch."),
             "digest": _digest_tensor(tensor),
         }
-        for name, tensor in zip(names, tensors, strict=True)
+        for name, tensor in tensors.items()
     }
+    first = next(iter(tensors.values()), None)
     return {
         "kind": "tensors",
-        "count": len(tensors[0]) if tensors and tensors[0].dim() else 0,
+        "count": len(first) if first is not None and first.dim() else 0,
         "tensors": found,
     }
 
@@ -176,6 +198,27 @@ def _digest_tensor(tensor: Tensor) -> str | None:
         content: Any = plain.reshape(-1).view(torch.uint8).numpy()
         found.update(content)
     return found.hexdigest()[:32]
+
+
+def _describe_visit(sampler: Any, inner: dict[str, Any]) -> dict[str, Any]:
+    """What a loader visits of its data set: which samples, or how they are drawn."""
+    indices = sampler if isinstance(sampler, Sequence) else getattr(sampler, "indices", None)
+    if indices is not None:
+        return _chosen(indices, inner)
+    source = getattr(sampler, "data_source", None)
+    if source is not None and len(source) != inner["count"]:
+        inner = _chosen(range(len(source)), inner)
+    weights, is_repeated = getattr(sampler, "weights", None), bool(getattr(sampler, "replacement", False))
+    num_draws = getattr(sampler, "num_samples", inner["count"])
+    if not isinstance(weights, Tensor) and not is_repeated and num_draws == inner["count"]:
+        return inner
+    return {
+        "kind": "drawn",
+        "count": num_draws,
+        "replacement": is_repeated,
+        "weights": _digest_tensor(weights) if isinstance(weights, Tensor) else None,
+        "of": inner,
+    }
 
 
 def _chosen(indices: Any, inner: dict[str, Any]) -> dict[str, Any]:

@@ -44,6 +44,11 @@ def read_loader(loader: DataLoader[Any], what: str) -> Visit:
             f"the {what} DataLoader has {reason}, which fit can't reproduce. {WAY_OUT}, with "
             "Settings(batch_size=...)."
         )
+    if type(loader).__iter__ is not DataLoader.__iter__:
+        raise SettingError(
+            f"the {what} data is a {type(loader).__name__} with its own __iter__, which fit can't "
+            f"reproduce. {WAY_OUT}."
+        )
     sampler: Any = loader.sampler
     if type(sampler) is SubsetRandomSampler:
         sampler = [int(number) for number in sampler.indices]
@@ -53,12 +58,14 @@ def read_loader(loader: DataLoader[Any], what: str) -> Visit:
             loader, Subset(loader.dataset, _numbers(sampler, num_samples, what)), what, is_mixed=True
         )
     if type(sampler) is SequentialSampler:
-        return _whole(loader, loader.dataset, what, is_mixed=False)
+        return _whole(loader, _source_of(sampler, loader.dataset, what), what, is_mixed=False)
     if type(sampler) is RandomSampler:
         return _randomly(loader, sampler, what)
     if type(sampler) is WeightedRandomSampler and what == "training":
         weights = sampler.weights.detach().double().cpu()
-        return _drawn(loader, Drawing(weights, int(sampler.num_samples), bool(sampler.replacement)))
+        return _drawn(
+            loader, loader.dataset, Drawing(weights, int(sampler.num_samples), bool(sampler.replacement))
+        )
     reason = f"a {type(sampler).__name__}, whose choice fit can't reproduce"
     if isinstance(sampler, DistributedSampler):
         reason = "a DistributedSampler, and fit splits batches among the processes itself"
@@ -68,9 +75,10 @@ def read_loader(loader: DataLoader[Any], what: str) -> Visit:
 
 
 def _randomly(loader: DataLoader[Any], sampler: RandomSampler, what: str) -> Visit:
-    num_samples = len(loader.dataset)  # type: ignore[arg-type]
+    dataset = _source_of(sampler, loader.dataset, what)
+    num_samples = len(dataset)
     if not sampler.replacement and sampler.num_samples == num_samples:
-        return _whole(loader, loader.dataset, what, is_mixed=True)
+        return _whole(loader, dataset, what, is_mixed=True)
     if what != "training":
         raise SettingError(
             f"the {what} DataLoader draws {sampler.num_samples} of {num_samples} samples at random, so "
@@ -82,7 +90,18 @@ def _randomly(loader: DataLoader[Any], sampler: RandomSampler, what: str) -> Vis
             "replacement. Train for more epochs instead."
         )
     weights = torch.ones(num_samples, dtype=torch.double)
-    return _drawn(loader, Drawing(weights, int(sampler.num_samples), bool(sampler.replacement)))
+    return _drawn(loader, dataset, Drawing(weights, int(sampler.num_samples), bool(sampler.replacement)))
+
+
+def _source_of(sampler: Any, dataset: Any, what: str) -> Any:
+    """The data set, or its first samples if the sampler was made from something shorter."""
+    count = len(sampler.data_source)
+    if count > len(dataset):
+        raise SettingError(
+            f"the {what} DataLoader's sampler was made for {count} samples, and there are {len(dataset)}. "
+            f"{WAY_OUT}."
+        )
+    return dataset if count == len(dataset) else Subset(dataset, range(count))
 
 
 def _whole(loader: DataLoader[Any], dataset: Any, what: str, *, is_mixed: bool) -> Visit:
@@ -98,7 +117,7 @@ def _whole(loader: DataLoader[Any], dataset: Any, what: str, *, is_mixed: bool) 
     return Visit(dataset, None, loader.batch_size)
 
 
-def _drawn(loader: DataLoader[Any], drawing: Drawing) -> Visit:
+def _drawn(loader: DataLoader[Any], dataset: Any, drawing: Drawing) -> Visit:
     assert loader.batch_size is not None
     num_possible = int((drawing.weights > 0).sum())
     if not drawing.weights.isfinite().all() or bool((drawing.weights < 0).any()):
@@ -106,17 +125,17 @@ def _drawn(loader: DataLoader[Any], drawing: Drawing) -> Visit:
             "the training DataLoader's sampler has weights that are negative or not finite. Use "
             "weights of at least 0."
         )
-    if len(drawing.weights) != len(loader.dataset) or num_possible < 2:  # type: ignore[arg-type]
+    if len(drawing.weights) != len(dataset) or num_possible < 2:
         raise SettingError(
             f"the training DataLoader's sampler has {len(drawing.weights)} weights, {num_possible} of them "
-            f"above 0, for {len(loader.dataset)} samples. Use one weight per sample."  # type: ignore[arg-type]
+            f"above 0, for {len(dataset)} samples. Use one weight per sample."
         )
     if not drawing.replacement and drawing.num_draws > num_possible:
         raise SettingError(
             f"the training DataLoader's sampler draws {drawing.num_draws} of {num_possible} samples without "
             "replacement. Use a smaller num_samples, or replacement=True."
         )
-    return Visit(loader.dataset, drawing, loader.batch_size)
+    return Visit(dataset, drawing, loader.batch_size)
 
 
 def _is_list(sampler: Any) -> bool:

@@ -37,7 +37,12 @@ class Rates:
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
-        self.own = [float(group["lr"]) for group in optimizer.param_groups]
+        try:
+            self.own = [float(group["lr"]) for group in optimizer.param_groups]
+        except (KeyError, TypeError):
+            raise SettingError(
+                f"this {type(optimizer).__name__} has no learning rate to schedule. Give each of its parameter groups a number as 'lr'."
+            ) from None
         if not max(self.own) > 0:
             raise SettingError(f"the optimizer's learning rate is {shown(self.own)}. Use one above 0.")
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from trainonce.data.sample_rng import mix, seed_everything
 from trainonce.data.samples import Draw, Samples
-from trainonce.errors import DivergedError, SettingError
+from trainonce.errors import DivergedError, PrunerError, SettingError
 from trainonce.pruning.attachment import attach
 from trainonce.pruning.policies.policy import Policy
 from trainonce.pruning.pruner import Pruner
@@ -147,7 +147,16 @@ class Trainer:
         """The small model, cut now if it was not cut during training."""
         if self.pruner is not None:
             num_cuts = len(self.pruner.cuts)
-            self.pruner.finish()
+            try:
+                self.pruner.finish()
+            except PrunerError:
+                if not self.num_skipped:
+                    raise
+                raise DivergedError(
+                    f"{self.num_skipped} of {self.total_steps} steps were skipped because loss or gradients "
+                    "were not finite: too few are left to make the model small. Lower lr, set clip_grad, or "
+                    "check the data, and start a new run."
+                ) from None
             self._cut_average(since=num_cuts)
         if self.average is not None:
             self.average.release(self.model)
