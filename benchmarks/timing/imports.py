@@ -1,4 +1,4 @@
-"""`python -m benchmarks.timing.imports`: how long `import trainonce` takes beside `import torch`, in turns."""
+"""`python -m benchmarks.timing.imports`: how long `import trainonce` takes beside `import torch`."""
 
 from __future__ import annotations
 
