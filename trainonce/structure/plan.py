@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,8 +16,13 @@ from trainonce.execution.outline import outline_of
 from trainonce.messages.plain_text import quoted, shown
 from trainonce.structure.channels import AttributeChange, ChannelGroup, Example, Role
 from trainonce.structure.partition import Partition
+from trainonce.structure.table import Column, Row, Table, as_percent, in_units
 
 PLAN_VERSION = 1
+
+_COLUMNS = (Column("group", widest=80), Column("channels left", is_number=True))
+_MOST_SIZES = 12
+"""Sizes that a printed plan names one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,41 @@ class Plan:
             mask[torch.randperm(group.num_channels, generator=generator)[:num_kept]] = True
             masks[group.name] = mask
         return cls.from_masks(partition, masks)
+
+    def table(self) -> Table:
+        """The groups that lose channels, then what changes with them."""
+        rows = [Row((name or "(model)", str(len(kept)))) for name, kept in self.kept.items()]
+        before = {name: math.prod(shape) for name, shape in self.shapes.items()}
+        left = dict(before)
+        for cut in self.cuts:
+            left[cut.tensor] = left[cut.tensor] // self.shapes[cut.tensor][cut.axis] * len(cut.kept)
+        share = as_percent(sum(left.values()), sum(before.values()))
+        sizes = [f"{change.place}: {change.before} -> {change.after}" for change in self.attributes]
+        more = [f"and {len(sizes) - _MOST_SIZES} more sizes"] if len(sizes) > _MOST_SIZES else []
+        return Table(
+            f"plan for {self.model}",
+            _COLUMNS,
+            tuple(rows),
+            (
+                f"{in_units(sum(left.values()))} of {in_units(sum(before.values()))} elements stay ({share}), "
+                "parameters and buffers",
+                f"{len(self.cuts)} axes are cut, in {len({cut.tensor for cut in self.cuts})} tensors",
+                *sizes[:_MOST_SIZES],
+                *more,
+            ),
+        )
+
+    def __str__(self) -> str:
+        """What stays of each group, as a table."""
+        return self.table().as_text()
+
+    def __repr__(self) -> str:
+        """One line."""
+        return f"<Plan for {self.model[-50:]}: cuts {len(self.cuts)} axes of {len(self.kept)} groups>"
+
+    def _repr_html_(self) -> str:
+        """The table, for notebooks."""
+        return self.table().as_html()
 
     def without_example(self) -> Plan:
         """The same plan, holding no tensors."""
