@@ -112,7 +112,7 @@ class AttributeChange:
 
 
 def count_alive(contraction: Contraction, alive: Tensor) -> int:
-    """The exact size of a contraction; `alive` has one 0 or 1 per channel and a last 1 for 'always'."""
+    """The exact size of a contraction; `alive` has a 0 or 1 per channel, then a 1 for 'always alive'."""
     size = contraction.coefficient
     for factor in contraction.factors:
         size *= int((factor.counts_R * alive[factor.channels_RL].prod(dim=1)).sum())
