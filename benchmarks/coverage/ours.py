@@ -27,8 +27,8 @@ from benchmarks.coverage.subject import load_subject
 from benchmarks.coverage.training import take_training_step
 from benchmarks.harness.flops import count_parameters
 from trainonce import Partition, Plan
-from trainonce.runs.report.table import generalize_reason
 from trainonce.structure.channels import Example
+from trainonce.structure.partition import generalize_reason
 
 __all__ = ["measure_laws", "warm_up"]
 

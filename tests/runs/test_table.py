@@ -8,8 +8,7 @@ from rich.console import Console
 from torch import nn
 
 import trainonce
-from trainonce.runs.report.shares import measure_shares
-from trainonce.runs.report.table import as_json, as_table, summarize
+from trainonce.runs.report.table import as_json, as_table
 from trainonce.structure.channels import ChannelGroup, Contraction, Factor, count_alive
 from trainonce.structure.partition import Partition
 from trainonce.tracing.sizes.rules import SizeRules
@@ -76,7 +75,7 @@ def size_with_one_channel_left(
 @pytest.mark.parametrize("which", ["partition", "real_partition"])
 def test_shares_are_what_vanishes_from_the_exact_cost(which: str, request: pytest.FixtureRequest):
     partition = request.getfixturevalue(which)
-    for index, share in enumerate(measure_shares(partition)):
+    for index, share in enumerate(partition.shares()):
         assert share.macs == partition.macs - size_with_one_channel_left(
             partition, partition.contractions, index
         )
@@ -89,8 +88,8 @@ def test_shares_of_a_partition_without_groups_are_none():
     empty = Partition(
         "toy.Net", (), (Contraction("a", 5, ()),), (), {}, (), torch.zeros(1), SizeRules((), {})
     )
-    assert measure_shares(empty) == ()
-    assert "0.0% of the FLOPs" in summarize(empty)[1]
+    assert empty.shares() == ()
+    assert "0.0% of the FLOPs" in empty.summary()[1]
 
 
 def printed(partition: Partition, width: int, *, everything: bool) -> str:
@@ -116,11 +115,11 @@ def test_kept_axes_without_a_writer_are_counted_instead_of_shown(real_partition:
     short, long = (printed(real_partition, 80, everything=everything) for everything in (False, True))
     assert "0 (input)" in long
     assert "0 (input)" not in short
-    assert "1 kept axes without a writer are not shown" in short
+    assert "1 kept axis without a writer is not shown" in short
 
 
 def test_summary_counts_the_same_reason_in_all_modules_as_one(partition: Partition):
-    assert "kept 1x: softmax" in summarize(partition)
+    assert "kept 1x: softmax" in partition.summary()
 
 
 def test_json_says_what_the_partition_says(real_partition: Partition):
@@ -131,6 +130,4 @@ def test_json_says_what_the_partition_says(real_partition: Partition):
     assert [group["kept_because"] for group in data["groups"]] == [
         group.kept_because for group in real_partition.groups
     ]
-    assert [group["macs"] for group in data["groups"]] == [
-        share.macs for share in measure_shares(real_partition)
-    ]
+    assert [group["macs"] for group in data["groups"]] == [share.macs for share in real_partition.shares()]

@@ -44,7 +44,7 @@ def test_cost_of_ones_is_the_full_cost(name: str):
 
 
 def two_layers() -> nn.Module:
-    """8 x 8 images: a 3x3 convolution from 3 to 6 channels, a grouped one to 8, a pooled linear layer to 4."""
+    """8 x 8 images: a convolution from 3 to 6 channels, a grouped one to 8, a pooled linear layer to 4."""
     layers = nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 8, 3, padding=1, groups=2)
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4))
 

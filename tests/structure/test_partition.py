@@ -1,4 +1,4 @@
-"""A partition is plain data: it is pickled, compared and kept without anything of the run that it came from."""
+"""A partition is plain data: pickled, compared, and kept without anything of the run that it came from."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How far two results are apart: takes tensors, gives numbers that a NaN can't hide in.
+"""How far apart two results are, as numbers that a NaN can't hide in.
 
-`max(0.0, nan)` is 0.0 and `nan > tolerance` is False, so a comparison written on the spot calls a broken
-model equal. Every comparison of outputs in this package is the one below.
+`max(0.0, nan)` is 0.0 and `nan > tolerance` is False, so an ad hoc comparison calls a broken model equal.
+Every comparison of outputs in this package is the one below.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Difference:
     """
 
     scale: float = 0.0
-    """The largest finite number of the reference, without its sign."""
+    """The largest finite magnitude in the reference."""
 
     num_compared: int = 0
     """Places that hold a number on both sides, infinities included."""
@@ -42,7 +42,7 @@ class Difference:
         return self.largest / max(self.scale, SMALLEST_SCALE) if self.largest else 0.0
 
     def __or__(self, other: Difference) -> Difference:
-        """Of both together, as if they were parts of one result."""
+        """The difference of both together, as if they were parts of one result."""
         return Difference(
             largest=max(self.largest, other.largest),
             scale=max(self.scale, other.scale),
@@ -93,7 +93,7 @@ def relative_difference(reference: Sequence[Tensor], found: Sequence[Tensor]) ->
 def can_be_compared(reference: Sequence[Tensor]) -> bool:
     """Whether no tensor is NaN throughout.
 
-    Whatever is compared with one that is, is infinitely far from it.
+    Everything is infinitely far from one that is.
     """
     return relative_difference(reference, reference) == 0.0
 

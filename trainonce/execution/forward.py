@@ -1,7 +1,4 @@
-"""Running a user's model.
-
-On any kind of example, also on the meta device, and finding the tensors in what it returns.
-"""
+"""A user's model, run on any kind of example, also on the meta device, and the tensors in what it returns."""
 
 from __future__ import annotations
 
@@ -71,9 +68,7 @@ def output_tensors(outputs: Any) -> list[Tensor]:
 
 
 class _ConstantsOnMeta(TorchDispatchMode):
-    """On the meta device nothing has a value.
-
-    Models still ask for those of constants (`mask.all()`, `arange(n)`).
+    """Constants with values on the meta device, where nothing has one but models ask (`mask.all()`).
 
     Whatever is computed from constants alone is computed a second time on the CPU, and asked there.
     """

@@ -1,9 +1,7 @@
-"""What an example looks like, without its content.
+"""What an example looks like, without its content: as plain data, and as a stand-in to run a model on.
 
-Takes an example to plain data, and plain data to a stand-in that a model runs on.
-
-A saved model carries this, so that `load` can watch the user's own model run. Images and words of the user
-stay where they are.
+A saved model carries it, so that `load` can run the user's own model. The user's images and words stay where
+they are.
 """
 
 from __future__ import annotations
@@ -17,10 +15,7 @@ from torch import Tensor
 from trainonce.errors import TrainonceError
 
 MOST_ELEMENTS, MOST_INTEGERS = 2**22, 2**16
-"""Elements of all tensors of a stand-in together, and of those of whole numbers.
-
-A file may not ask for more memory.
-"""
+"""Most elements of a stand-in, and of its integer tensors: a file may not ask for more memory."""
 
 MOST_PARTS = 1000
 
@@ -79,7 +74,7 @@ def _outline(item: Any) -> Any:
             raise OutlineError(f"a tensor of {dtype}")
         found: dict[str, Any] = {"tensor": [int(size) for size in item.shape], "dtype": dtype}
         if not (item.is_floating_point() or item.is_complex()):
-            # Numbers of words or classes: others would be outside the model's tables.
+            # Indices of words or classes: others would be outside the model's tables.
             found["range"] = (
                 [0, 1] if item.is_meta or not item.numel() else [int(item.min()), int(item.max())]
             )

@@ -74,7 +74,7 @@ def buffers_kept(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def attributes_kept(model: nn.Module) -> Iterator[None]:
-    """Restore what every module holds under its names, buffers included; tensors keep what was written to them."""
+    """Restore every attribute and buffer of every module; the content of tensors is not restored."""
     restore = _saved_attributes(model)
     try:
         yield
@@ -84,7 +84,7 @@ def attributes_kept(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def weights_lent(model: nn.Module) -> Iterator[None]:
-    """Inside, tensors may hold other data (`tensor.data = ...`); afterwards all is as in a `snapshot`."""
+    """Inside, tensors may hold other data (`tensor.data = ...`); afterwards each has its own again."""
     restore = snapshot(model)
     try:
         yield

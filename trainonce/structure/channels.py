@@ -63,6 +63,12 @@ class ChannelGroup(ComparedByContent):
     kept_because: str | None
     """Why nothing of this group may be cut; None if it may."""
 
+    def __repr__(self) -> str:
+        """One line."""
+        units = f"{self.num_channels} channels" if self.width == 1 else f"{self.num_channels} x {self.width}"
+        verdict = "may be cut" if self.kept_because is None else f"kept: {self.kept_because}"
+        return f"<ChannelGroup {self.name or '(model)'}: {units}, {verdict}>"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Factor(ComparedByContent):
@@ -98,9 +104,15 @@ class AttributeChange:
     before: int
     after: int
 
+    @property
+    def place(self) -> str:
+        """The attribute as a person would write it: `blocks.0.attn.num_heads`, `stage.sizes[1]`."""
+        where = f"{self.module}.{self.name}" if self.module else self.name
+        return where if self.index is None else f"{where}[{self.index}]"
+
 
 def count_alive(contraction: Contraction, alive: Tensor) -> int:
-    """The exact size of a contraction; `alive` has one 0 or 1 per channel and a last 1 for 'always'."""
+    """The exact size of a contraction; `alive` has a 0 or 1 per channel, then a 1 for 'always alive'."""
     size = contraction.coefficient
     for factor in contraction.factors:
         size *= int((factor.counts_R * alive[factor.channels_RL].prod(dim=1)).sum())

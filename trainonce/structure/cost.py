@@ -1,4 +1,4 @@
-"""FLOPs (multiply-adds) and parameters of a masked model, differentiable in the masks."""
+"""Multiply-adds and parameters of a masked model, differentiable with respect to the masks."""
 
 from __future__ import annotations
 
@@ -14,23 +14,27 @@ from trainonce.structure.plan import Plan
 
 
 def macs(partition: Partition, masks: Mapping[str, Tensor] | None = None) -> Tensor:
-    """Multiply-adds of the model with some channels masked; groups without a mask count whole.
+    """Multiply-adds of the model with some channels masked.
 
-    They are for as many objects as the model found on the example that it was inspected with, where that
-    depends on data.
+    Where the cost depends on data (a detector that finds more or fewer objects), it is that of the example
+    that the model was inspected with.
 
     Example: `cost.macs(partition, {"layer1.0.conv1": mask}).backward()` gives each channel's marginal cost.
+
+    Args:
+        partition: What `trainonce.inspect` found.
+        masks: One mask per group, 1 where a channel stays; groups without a mask count in full.
     """
     return Meter.of(partition.contractions)(_alive(partition, masks or {}))
 
 
 def parameters(partition: Partition, masks: Mapping[str, Tensor] | None = None) -> Tensor:
-    """Number of parameters of the model with some channels masked."""
+    """Number of parameters of the model with some channels masked; see `macs` for the arguments."""
     return Meter.of(partition.tensor_sizes)(_alive(partition, masks or {}))
 
 
 def masks_of(partition: Partition, plan: Plan) -> dict[str, Tensor]:
-    """The plan as one mask per group that it cuts: 1 where the channel stays."""
+    """One mask per group that the plan cuts: 1 where a channel stays."""
     masks: dict[str, Tensor] = {}
     for group in partition.groups:
         if group.name in plan.kept:
@@ -42,11 +46,12 @@ def masks_of(partition: Partition, plan: Plan) -> dict[str, Tensor]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Meter:
-    """Contractions packed into a few tensors, so that their total is a handful of operations whatever the model's depth.
+    """Contractions packed into a few tensors: their total takes a handful of operations at any depth.
 
         total = sum_c coefficient_c * prod_k alive(factor_ck)
 
-    Shapes: N rows of all factors, L masks multiplied in a row, C contractions, K factors in each (padded with a factor that is 1).
+    Shapes: N rows of all factors, L masks multiplied in a row, C contractions, K factors in each (padded
+    with a factor that is 1).
     """
 
     counts_N: Tensor
@@ -91,7 +96,7 @@ class Meter:
         )
 
     def __call__(self, alive: Tensor) -> Tensor:
-        """The total; `alive` has one float64 number per channel of the partition and a last 1 for 'always'."""
+        """The total; `alive` has one float64 number per channel, then a 1 for what is always alive."""
         rows = self.counts_N * alive[self.channels_NL].prod(dim=1)
         sizes = torch.zeros(self.num_factors, dtype=torch.double).index_add(0, self.factor_N, rows)
         return (self.coefficients_C * sizes[self.factors_CK].prod(dim=1)).sum()
@@ -101,14 +106,14 @@ def _alive(partition: Partition, masks: Mapping[str, Tensor]) -> Tensor:
     known = {group.name for group in partition.groups}
     if unknown := set(masks) - known:
         raise ValueError(
-            f"there is no group {min(unknown)!r} in {partition.model}. Take the names from partition.groups."
+            f"{partition.model} has no group {min(unknown)!r}. The names are in partition.groups."
         )
     for group in partition.groups:
         if group.name in masks and masks[group.name].shape != (group.num_channels,):
             found = tuple(masks[group.name].shape)
             raise ValueError(
-                f"group {group.name!r} has {group.num_channels} channels, its mask has shape {found}. Give "
-                "one entry per channel."
+                f"group {group.name!r} has {group.num_channels} channels, but its mask has shape {found}. "
+                "Pass one entry per channel."
             )
     # float64 counts multiply-adds exactly up to 2^53.
     parts = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -14,10 +16,22 @@ from trainonce.structure.channels import (
     ChannelGroup,
     Contraction,
     Example,
+    Role,
     count_alive,
     full_size,
 )
 from trainonce.structure.equality import ComparedByContent
+from trainonce.structure.shares import Share, measure_shares
+from trainonce.structure.table import Column, Row, Table, as_percent, in_units
+
+_COLUMNS = (
+    Column("group", widest=36),
+    Column("channels", is_number=True),
+    Column("params", is_number=True),
+    Column("FLOPs", is_number=True),
+    Column("may be cut"),
+)
+_MODULE_NAME = re.compile(r" in (?!place\b|the\b)[\w.]+(?= |,|$)")
 
 
 class SizeRules(Protocol):
@@ -28,15 +42,20 @@ class SizeRules(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Partition(ComparedByContent):
-    """All channels of a model, in groups, with the cost of each and the reason where one is kept."""
+    """All channels of a model, in groups, with the cost of each and the reason where one is kept.
+
+    Printed, it is the table that `trainonce inspect` shows.
+    """
 
     model: str
     """Class of the model, as `module.QualName`."""
 
     groups: tuple[ChannelGroup, ...]
     contractions: tuple[Contraction, ...]
+    """What costs multiply-adds, as a function of the masks."""
+
     tensor_sizes: tuple[Contraction, ...]
     """One per parameter: its number of elements as a function of the masks."""
 
@@ -46,10 +65,10 @@ class Partition(ComparedByContent):
     notes: tuple[str, ...]
     """What inspection could not see, in words."""
 
-    example: Example = field(repr=False)
+    example: Example = field()
     """What the model was inspected with; a cut proves itself on it."""
 
-    sizes: SizeRules = field(repr=False)
+    sizes: SizeRules = field()
     """Which sizes that modules remember follow a cut."""
 
     @property
@@ -79,11 +98,74 @@ class Partition(ComparedByContent):
         """The groups that may be cut."""
         return tuple(group for group in self.groups if group.kept_because is None)
 
+    def shares(self) -> tuple[Share, ...]:
+        """What each group is worth, in the order of the groups, whether it may be cut or not."""
+        return measure_shares(self.groups, self.contractions, self.tensor_sizes)
+
+    def summary(self) -> list[str]:
+        """A few lines: totals, what can go, why groups stay, and what inspection could not see."""
+        share = as_percent(self.prunable_macs, self.macs)
+        reasons = Counter(
+            generalize_reason(group.kept_because) for group in self.groups if group.kept_because
+        )
+        return [
+            f"{in_units(self.macs)} multiply-adds, {in_units(self.num_parameters)} parameters",
+            f"{share} of the FLOPs can be cut ({len(self.prunable_groups)} of {len(self.groups)} groups)",
+            *(f"kept {count}x: {reason}" for reason, count in reasons.most_common()),
+            *(f"note: {note}" for note in self.notes),
+        ]
+
+    def table(self, *, title: str | None = None, everything: bool = False) -> Table:
+        """The groups with what each is worth, then the summary.
+
+        Kept axes that nothing writes (a norm's own vectors, what the first layer reads) are only counted,
+        unless `everything` is asked for.
+        """
+        totals = (self.num_parameters, self.macs)
+        shown = [
+            _row(group, share, *totals)
+            for group, share in zip(self.groups, self.shares(), strict=True)
+            if everything or group.kept_because is None or _is_written(group)
+        ]
+        lines = self.summary()
+        if hidden := len(self.groups) - len(shown):
+            axes = "axis without a writer is" if hidden == 1 else "axes without a writer are"
+            lines.append(
+                f"{hidden} kept {axes} not shown (`trainonce inspect --all` or table(everything=True))"
+            )
+        return Table(title or self.model, _COLUMNS, tuple(shown), tuple(lines))
+
     def __str__(self) -> str:
-        """A plain table; `trainonce inspect` prints a richer one."""
-        rows = [f"{self.model}: {self.macs:,} multiply-adds, {self.num_parameters:,} parameters"]
-        for group in self.groups:
-            verdict = "may be cut" if group.kept_because is None else f"kept: {group.kept_because}"
-            units = f"{group.num_channels}" if group.width == 1 else f"{group.num_channels} x {group.width}"
-            rows.append(f"  {group.name:<40} {units:>10}  {verdict}")
-        return "\n".join([*rows, *(f"  note: {note}" for note in self.notes)])
+        """The table that `trainonce inspect` shows, as plain text."""
+        return self.table().as_text()
+
+    def __repr__(self) -> str:
+        """One line."""
+        return (
+            f"<Partition of {self.model[-50:]}: {len(self.prunable_groups)} of {len(self.groups)} groups may "
+            f"be cut>"
+        )
+
+    def _repr_html_(self) -> str:
+        """The table, for notebooks."""
+        return self.table().as_html()
+
+
+def generalize_reason(reason: str) -> str:
+    """The reason with the modules' names left out, so that the same reason in ten blocks counts ten times."""
+    return _MODULE_NAME.sub("", reason)
+
+
+def _is_written(group: ChannelGroup) -> bool:
+    return any(part.role is Role.WRITER for part in group.slices)
+
+
+def _row(group: ChannelGroup, share: Share, num_parameters: int, macs: int) -> Row:
+    cells = (
+        group.name or "(model)",
+        str(group.num_channels) if group.width == 1 else f"{group.num_channels} x {group.width}",
+        as_percent(share.parameters, num_parameters),
+        as_percent(share.macs, macs),
+        "yes" if group.kept_because is None else f"kept: {group.kept_because}",
+    )
+    return Row(cells, is_dim=group.kept_because is not None)

@@ -1,8 +1,9 @@
-"""A decision about channels as plain data: what stays of every axis, and which remembered sizes change."""
+"""Which channels stay, as plain data: what is left of every axis, and which sizes change with it."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,8 +16,13 @@ from trainonce.execution.outline import outline_of
 from trainonce.messages.plain_text import quoted, shown
 from trainonce.structure.channels import AttributeChange, ChannelGroup, Example, Role
 from trainonce.structure.partition import Partition
+from trainonce.structure.table import Column, Row, Table, as_percent, in_units
 
 PLAN_VERSION = 1
+
+_COLUMNS = (Column("group", widest=80), Column("channels left", is_number=True))
+_MOST_SIZES = 12
+"""Sizes that a printed plan names one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +38,7 @@ class AxisCut:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which channels of a model stay: everything that `silence`, `cut` and `load` need, as plain data."""
+    """Which channels of a model stay: all that `silence`, `cut` and `load` need, as plain data."""
 
     model: str
     kept: Mapping[str, tuple[int, ...]]
@@ -47,20 +53,25 @@ class Plan:
     """What the cut proves itself on; not written to JSON."""
 
     outline: Any = field(default=None, compare=False, repr=False)
-    """What the example looks like, without its content; `load` lets the model run on a stand-in for it."""
+    """What the example looks like, without its content; `load` runs the model on a stand-in for it."""
 
     @classmethod
     def from_masks(cls, partition: Partition, masks: Mapping[str, Tensor]) -> Plan:
         """The plan that keeps exactly the channels whose mask is not zero.
 
-        Groups without a mask stay whole.
+        Args:
+            partition: What `trainonce.inspect` found.
+            masks: One mask per group, with an entry per channel; groups without a mask stay whole.
+
+        Raises:
+            PlanError: A mask does not fit its group, empties it, or contradicts a size in the model.
         """
         known = {group.name: group for group in partition.groups}
         alive = {group.name: torch.ones(group.num_channels, dtype=torch.bool) for group in partition.groups}
         for name, mask in masks.items():
             if name not in known:
                 raise PlanError(
-                    f"there is no group {name!r} in {partition.model}. Take the names from "
+                    f"{partition.model} has no group {name!r}. The names are in "
                     "trainonce.inspect(model, example).groups."
                 )
             _check_mask(known[name], mask)
@@ -82,9 +93,17 @@ class Plan:
 
     @classmethod
     def random(cls, partition: Partition, *, keep: float, seed: int = 0) -> Plan:
-        """A plan that keeps a random share of every group that may be cut, at least one channel of each."""
+        """A plan that keeps a random share of every group that may be cut, at least one channel of each.
+
+        Args:
+            partition: What `trainonce.inspect` found.
+            keep: The share that stays, above 0 and at most 1.
+            seed: Another seed keeps other channels.
+        """
         if not isinstance(keep, int | float) or not 0 < keep <= 1:
-            raise PlanError(f"keep must be above 0 and at most 1, got {keep}. 0.5 keeps half of every group.")
+            raise PlanError(
+                f"keep must be above 0 and at most 1, got {keep}. With 0.5, half of each group stays."
+            )
         generator = torch.Generator().manual_seed(seed)
         masks = {}
         for group in partition.prunable_groups:
@@ -93,6 +112,41 @@ class Plan:
             mask[torch.randperm(group.num_channels, generator=generator)[:num_kept]] = True
             masks[group.name] = mask
         return cls.from_masks(partition, masks)
+
+    def table(self) -> Table:
+        """The groups that lose channels, then what changes with them."""
+        rows = [Row((name or "(model)", str(len(kept)))) for name, kept in self.kept.items()]
+        before = {name: math.prod(shape) for name, shape in self.shapes.items()}
+        left = dict(before)
+        for cut in self.cuts:
+            left[cut.tensor] = left[cut.tensor] // self.shapes[cut.tensor][cut.axis] * len(cut.kept)
+        num_left, num_before = sum(left.values()), sum(before.values())
+        share = as_percent(num_left, num_before)
+        sizes = [f"{change.place}: {change.before} -> {change.after}" for change in self.attributes]
+        more = [f"and {len(sizes) - _MOST_SIZES} more sizes"] if len(sizes) > _MOST_SIZES else []
+        return Table(
+            f"plan for {self.model}",
+            _COLUMNS,
+            tuple(rows),
+            (
+                f"{in_units(num_left)} of {in_units(num_before)} elements stay ({share}), with buffers",
+                f"{len(self.cuts)} axes are cut, in {len({cut.tensor for cut in self.cuts})} tensors",
+                *sizes[:_MOST_SIZES],
+                *more,
+            ),
+        )
+
+    def __str__(self) -> str:
+        """What stays of each group, as a table."""
+        return self.table().as_text()
+
+    def __repr__(self) -> str:
+        """One line."""
+        return f"<Plan for {self.model[-50:]}: cuts {len(self.cuts)} axes of {len(self.kept)} groups>"
+
+    def _repr_html_(self) -> str:
+        """The table, for notebooks."""
+        return self.table().as_html()
 
     def without_example(self) -> Plan:
         """The same plan, holding no tensors."""
@@ -132,12 +186,12 @@ class Plan:
 def _check_mask(group: ChannelGroup, mask: Tensor) -> None:
     if not isinstance(mask, Tensor) or bool(torch.isnan(mask).any()):
         raise PlanError(
-            f"the mask of group {group.name!r} is no tensor of zeros and ones. Give one entry per channel."
+            f"the mask of group {group.name!r} is not a tensor of zeros and ones. Pass one entry per channel."
         )
     if mask.shape != (group.num_channels,):
         raise PlanError(
-            f"group {group.name!r} has {group.num_channels} channels, its mask has shape "
-            f"{tuple(mask.shape)}. Give one entry per channel."
+            f"group {group.name!r} has {group.num_channels} channels, but its mask has shape "
+            f"{tuple(mask.shape)}. Pass one entry per channel."
         )
     if not bool(mask.any()):
         raise PlanError(
@@ -218,7 +272,7 @@ def _plan_from_data(data: Any) -> Plan:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"expected a text, got {quoted(value)}")
+        raise TypeError(f"expected a string, got {quoted(value)}")
     return value
 
 
@@ -230,7 +284,7 @@ def _flag(value: Any) -> bool:
 
 def _natural(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise TypeError(f"expected a whole number from 0 on, got {quoted(value)}")
+        raise TypeError(f"expected a non-negative integer, got {quoted(value)}")
     return value
 
 

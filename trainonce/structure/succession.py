@@ -1,7 +1,4 @@
-"""One plan after another.
-
-The later one for the model that the earlier has left, and both as one for the dense model.
-"""
+"""Plans composed: what is left of one plan after another, and both as one plan for the dense model."""
 
 from __future__ import annotations
 
@@ -12,9 +9,9 @@ from trainonce.structure.plan import AttributeChange, Plan
 
 
 def plan_after(first: Plan, second: Plan) -> Plan:
-    """What is left of `second` to do once `first` has been carried out.
+    """What remains of `second` once `first` has been applied.
 
-    `first` drops nothing that stays in `second`.
+    Both count from the same model, and `first` drops nothing that `second` keeps.
     """
     stood = {(cut.tensor, cut.axis): cut.kept for cut in first.cuts}
     shapes = {name: list(shape) for name, shape in first.shapes.items()}
@@ -41,7 +38,7 @@ def plan_after(first: Plan, second: Plan) -> Plan:
 def joined(first: Plan, second: Plan) -> Plan:
     """Both as one plan for the model that `first` was made for.
 
-    `second` is for the one that `first` leaves.
+    `second` was made for the model that `first` leaves.
     """
     kept, cuts = dict(first.kept), {(cut.tensor, cut.axis): cut for cut in first.cuts}
     for name, places in second.kept.items():

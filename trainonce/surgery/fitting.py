@@ -11,14 +11,14 @@ from trainonce.surgery.remembered_sizes import get_attribute
 
 
 def check_fits(model: nn.Module, plan: Plan) -> dict[str, Tensor]:
-    """The model's parameters and buffers by name, if the plan was made for these shapes.
+    """The model's parameters and buffers by name; PlanError if the plan was made for other shapes.
 
-    Buffers that no cut touches are free to change, come and go: models hold there what they made for the size
-    of the last input.
+    Buffers that no cut touches may change, come and go: models cache there what depends on the last input's
+    size.
     """
     if not isinstance(model, nn.Module) or not isinstance(plan, Plan):
         raise PlanError(
-            f"expected a model and a plan, got {type(model).__name__} and {type(plan).__name__}. Make one "
+            f"expected a model and a plan, got {type(model).__name__} and {type(plan).__name__}. Make a plan "
             "with trainonce.Plan."
         )
     tensors: dict[str, Tensor] = dict(model.named_parameters()) | dict(model.named_buffers())
@@ -49,7 +49,7 @@ def check_fits(model: nn.Module, plan: Plan) -> dict[str, Tensor]:
 
 
 def _buffer_names(model: nn.Module) -> set[str]:
-    """Those that are None at the moment, too; a scripted module can't be asked for its names otherwise."""
+    """Including those that are None now; a scripted module tells its names in no other way."""
     return {
         f"{prefix}.{name}".lstrip(".")
         for prefix, module in model.named_modules()

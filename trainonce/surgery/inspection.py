@@ -1,4 +1,4 @@
-"""`inspect` a model, and `cut` it: the two halves of taking channels out, each with its proof."""
+"""`inspect` a model, then `cut` it; both prove what they claim on the example."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainonce.tracing.trace import trace
 
 
 def inspect(model: nn.Module, example: Example, *, protect: Sequence[str] = ()) -> Partition:
-    """Find all channels of a model, in groups: which can be cut, which must stay and why, and what each costs.
+    """All channels of a model in groups: which can be cut, which must stay and why, and what each costs.
 
     The model runs on the example as it is, and is left as it was.
 
@@ -104,8 +104,8 @@ def _cut_and_prove(
     before = proof.outputs_of(model, example)
     if not can_be_compared(before):
         raise PlanError(
-            "the model's output on the example is NaN, so no cut can be proven. It is unchanged; its weights, "
-            "its buffers or the example are not finite."
+            "the model's output on the example is NaN, so no cut can be proven. The model is unchanged; "
+            "check its weights, its buffers and the example for NaN and infinity."
         )
     apply_plan(model, plan, optimizer=optimizer)
     difference = relative_difference(before, proof.outputs_of(model, example))
@@ -115,13 +115,13 @@ def _cut_and_prove(
         restore()
         if dtype is torch.float64 or not proof.agrees_in_double(model, plan, example):
             raise PlanError(
-                f"the cut model differs from the silenced one by {difference:.1e} of the output's scale. It "
-                "is unchanged; inspect it again."
+                f"the cut model differs from the silenced one by {difference:.1e} of the output's scale. The "
+                "model is unchanged; inspect it again."
             )
         apply_plan(model, plan, optimizer=optimizer)
     if refusal is None and (refusal := proof.backward_refusal(model, example)):
         raise PlanError(
-            f"no gradient flows through the cut model ({refusal}). It is unchanged; inspect it again."
+            f"no gradient flows through the cut model ({refusal}). The model is unchanged; inspect it again."
         )
 
 

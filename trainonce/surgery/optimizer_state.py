@@ -18,13 +18,13 @@ def check_owned(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
     """Refuse an optimizer that trains none of the model's parameters."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise PlanError(
-            f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}. Give the one that "
+            f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}. Pass the one that "
             "trains this model, or none."
         )
     own = {id(parameter) for parameter in model.parameters()}
     if not any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
         raise PlanError(
-            f"this {type(optimizer).__name__} trains none of the model's parameters. Give the optimizer that "
+            f"this {type(optimizer).__name__} trains none of the model's parameters. Pass the optimizer that "
             "trains this model, or none."
         )
 
@@ -32,7 +32,7 @@ def check_owned(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
 def foreign_state(optimizer: torch.optim.Optimizer, *, of: Collection[Tensor] | None = None) -> str | None:
     """What an optimizer keeps of some parameters (or all) that can't be cut with them, in words.
 
-    None if there is nothing.
+    None if all of it can.
     """
     if isinstance(optimizer, torch.optim.LBFGS) and optimizer.state:
         return (

@@ -1,4 +1,4 @@
-"""Does the small model compute what the large one did with the same channels silent? Run both and compare."""
+"""Whether a cut model computes what the whole one did with the same channels silenced: run both, compare."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ CLOSE = 5e-6
 """A difference in float32 that no wrong cut of redrawn weights gives by chance."""
 
 MANY_MACS = 100_000_000
-"""Above this, float64 takes most of an inspection and is asked only where float32 is not close."""
+"""Above this, float64 would take most of an inspection: it decides only where float32 is not close."""
 
 LARGE_MACS = 10_000_000_000
-"""Above this, float64 on a CPU takes too long and is asked only where float32 shows a difference that rounding doesn't explain."""
+"""Above this, float64 on a CPU takes too long: it decides only where rounding can't explain float32."""
 
 
 def outputs_of(model: nn.Module, example: Example) -> list[Tensor]:
@@ -85,7 +85,7 @@ def _proving_dtypes(model: nn.Module) -> list[torch.dtype | None]:
 def quick_tolerance(dtype: torch.dtype, macs: int) -> float:
     """The largest difference in the model's own precision that needs no second opinion.
 
-    Below 0 where it is not asked.
+    Negative where that precision is not tried.
     """
     if dtype is not torch.float32 or macs <= MANY_MACS:
         return -1.0

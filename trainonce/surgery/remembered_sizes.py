@@ -32,18 +32,18 @@ SIZES: Mapping[type[nn.Module], tuple[tuple[str, Callable[[Any], int]], ...]] = 
     ),
     nn.PReLU: (("num_parameters", lambda m: m.weight.shape[0]),),
 }
-"""What modules of torch remember about their own weights; the first class that fits counts."""
+"""What torch's layers remember about their own weights; the first class that matches counts."""
 
 
 def mend_sizes(module: nn.Module) -> None:
-    """Bring the sizes that a module of torch remembers in line with its weights."""
+    """Bring the sizes that one of torch's layers remembers in line with its weights."""
     for kind, sizes in SIZES.items():
         if isinstance(module, kind):
             for name, size in sizes:
                 try:
                     found = int(size(module))
                 except (AttributeError, IndexError):
-                    # Lazy or parametrised modules may hold no such tensor.
+                    # Lazy or parametrized modules may hold no such tensor.
                     continue
                 if type(vars(module).get(name)) is int and vars(module)[name] != found:
                     vars(module)[name] = found
@@ -51,7 +51,7 @@ def mend_sizes(module: nn.Module) -> None:
 
 
 def get_attribute(module: nn.Module | None, name: str, index: int | None) -> Any:
-    """The integer that a module holds under a name, or at a place of the tuple there; None if there is none."""
+    """The integer attribute of a module, or one entry of a tuple; None if there is no such integer."""
     value = None if module is None else vars(module).get(name)
     if index is None:
         return value if type(value) is int else None
@@ -63,7 +63,7 @@ def get_attribute(module: nn.Module | None, name: str, index: int | None) -> Any
 
 
 def set_attribute(module: nn.Module, name: str, index: int | None, number: int) -> None:
-    """Give the integer that `get_attribute` reads another value."""
+    """Change the integer that `get_attribute` reads."""
     value = vars(module)[name]
     if index is None:
         vars(module)[name] = number

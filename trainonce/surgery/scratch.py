@@ -53,9 +53,9 @@ def own_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
 
 
 class _Noise:
-    """Normal numbers without end.
+    """An endless stream of normal numbers.
 
-    They begin again after a while, because drawing them takes longer than a model's forward pass.
+    It repeats after a while: drawing them all would take longer than the model's forward pass.
     """
 
     PERIOD = 1_000_003

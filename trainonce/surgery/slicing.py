@@ -1,7 +1,7 @@
 """Take channels out of a model, in place: every parameter, module and reference stays the same object.
 
 `silence` zeroes what a plan drops; `apply_plan` removes it from parameters, buffers, gradients and optimizer
-state and mends the sizes that modules remember.
+state, and updates the sizes that modules remember.
 """
 
 from __future__ import annotations
@@ -22,7 +22,15 @@ PLANS = "_trainonce_plans"
 
 
 def silence(model: nn.Module, plan: Plan) -> nn.Module:
-    """Zero what the plan drops, in place; afterwards cutting it changes nothing."""
+    """Zero what the plan drops, in place; cutting it afterwards changes no output.
+
+    Args:
+        model: The model that the plan was made for.
+        plan: What stays, such as `trainonce.Plan.from_masks(partition, masks)`.
+
+    Returns:
+        The model.
+    """
     tensors = check_fits(model, plan)
     with torch.no_grad():
         for cut in plan.cuts:
@@ -36,7 +44,7 @@ def silence(model: nn.Module, plan: Plan) -> nn.Module:
 
 
 def apply_plan(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer | None = None) -> None:
-    """Remove what the plan drops, without proving anything.
+    """Remove what the plan drops, without a proof.
 
     The model is unchanged if the plan doesn't fit.
     """

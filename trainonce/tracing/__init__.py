@@ -1,6 +1,6 @@
-"""From the user's model to groups of removable channels.
+"""From a model and an example to groups of channels that can be cut.
 
-`record` runs the model once and lets channel labels flow with the data; `rules` and its neighbours say what
-each operator does to labels; `sizes` finds where reshapes take their sizes from; `partition` reads off the
-groups.
+`trace` is the way in. `capture` runs the model and lets channel labels flow with the data, `operators` say
+what each operator does to labels, `sizes` finds where reshapes take their sizes from, and `partition` reads
+off the groups.
 """

@@ -133,7 +133,7 @@ def _mend(check: Check, book: LabelBook) -> bool:
 
 
 def _tie_axes(book: LabelBook, left: tuple[Value, int], right: tuple[Value, int], reason: str) -> None:
-    """Tie the labels of two tensors along one axis of each, where both vary along it alone and are as long."""
+    """Tie the labels of two tensors along one axis of each, if both vary along it alone and are as long."""
     (mine, my_axis), (other, other_axis) = left, right
     if mine.shape[my_axis] != other.shape[other_axis]:
         return

@@ -1,4 +1,4 @@
-"""From what was recorded to groups of channels, each with its slices, its cost, and the reason if it is kept."""
+"""From a recording to groups of channels, each with its slices, its cost, and the reason if it is kept."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def settle(recording: Recording) -> None:
 
 
 def keep_protected(recording: Recording, patterns: Sequence[str]) -> None:
-    """Keep what the user named: every channel written by a module or tensor that matches a pattern."""
+    """Keep what the user protects: every channel written by a module or tensor that matches a pattern."""
     for pattern in patterns:
         matched = [slot for slot in recording.slots if _matches(slot[0], pattern)]
         if not matched:
@@ -74,7 +74,7 @@ def keep_protected(recording: Recording, patterns: Sequence[str]) -> None:
 
 
 def keep_before_branches(recording: Recording, idle: Sequence[str]) -> None:
-    """Where a module chose its path by data and parameters of it stayed idle, keep what the other path might read."""
+    """Keep what an untaken path might read, where a module branched on data and left parameters idle."""
     for where, layers in recording.branches.items():
         if any(not where or name.startswith(f"{where}.") for name in idle):
             for layer in layers:

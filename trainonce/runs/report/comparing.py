@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainonce.messages.plain_text import in_one_line
-from trainonce.runs.report.figures import in_units
 from trainonce.runs.report.outline import (
     Report,
     change_from,
@@ -21,6 +20,7 @@ from trainonce.runs.report.outline import (
 )
 from trainonce.runs.report.uncertainty import Interval, accuracy_interval, signed_count
 from trainonce.runs.report.values import shown_value
+from trainonce.structure.table import in_units
 
 NOT_A_CHOICE = frozenset(
     ("data_dir", "workers", "download", "save_minutes", "save_epochs", "keep_checkpoints")

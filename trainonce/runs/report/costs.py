@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from trainonce.runs.report.figures import in_units
+from trainonce.structure.table import in_units
 
 MOST_ROWS = 16
 """Longer tables show the costliest layers first, and fold the rest."""

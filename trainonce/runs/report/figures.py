@@ -8,6 +8,7 @@ from typing import Any
 
 from trainonce.runs.report.outline import Report, change_from, is_dense, noun_of, num_samples_of, top1_of
 from trainonce.runs.report.uncertainty import accuracy_interval, counted, interval_words, signed_count
+from trainonce.structure.table import in_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +48,6 @@ def figures_of(report: Report) -> list[Figure]:
         # Before and after are the same model.
         return [replace(figure, before="", change="", share=None) for figure in known]
     return known
-
-
-def in_units(count: float) -> str:
-    """A count such as `1.13 M`."""
-    for size, unit in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if count >= size:
-            return f"{count / size:.2f} {unit}"
-    return str(int(count))
 
 
 def in_bytes(count: float) -> str:

@@ -12,11 +12,11 @@ from trainonce.runs.report.live import in_minutes
 from trainonce.runs.report.network import heat_map, layer_rows
 from trainonce.runs.report.outline import Report, is_dense, is_finished, title_of
 from trainonce.runs.report.rendering import render
-from trainonce.runs.report.table import generalize_reason
 from trainonce.runs.report.uncertainty import counted
 from trainonce.runs.report.usage import usage_of
 from trainonce.runs.report.values import shown_value, shown_values, split_settings
 from trainonce.runs.report.verdict import remarks_on, verdict_of
+from trainonce.structure.partition import generalize_reason
 
 
 def render_page(report: Report) -> str:

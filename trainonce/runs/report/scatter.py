@@ -21,7 +21,7 @@ from trainonce.runs.report.charts import (
     value_axis,
 )
 from trainonce.runs.report.comparing import Row
-from trainonce.runs.report.figures import in_units
+from trainonce.structure.table import in_units
 
 NUM_COLORS = 8
 DOT_RADIUS = 8

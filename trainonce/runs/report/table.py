@@ -1,48 +1,38 @@
-"""A partition as a table: takes what `trainonce.inspect` found, gives a rich table or JSON."""
+"""A partition on a terminal, and for other programs.
+
+Takes what `trainonce.inspect` found, gives rich tables for people and JSON for machines.
+"""
 
 from __future__ import annotations
 
 import json
-import re
-from collections import Counter
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from trainonce.messages.plain_text import in_one_line
-from trainonce.runs.report.figures import in_units
-from trainonce.runs.report.shares import Share, measure_shares
-from trainonce.structure.channels import ChannelGroup, Role
 from trainonce.structure.partition import Partition
 
-_LONGEST_MODULE = 36
-_MODULE_NAME = re.compile(r" in (?!place\b|the\b)[\w.]+(?= |,|$)")
+_COLORS = {"yes": "green"}
 
 
 def as_table(partition: Partition, *, title: str | None = None, everything: bool = False) -> RenderableType:
     """The groups of a model with what each is worth, then a summary; fits into 80 columns.
 
-    Kept axes that nothing writes (a norm's own vectors, what the first layer reads) are only counted, unless
-    `everything` is asked for.
+    The rows and lines are those of `print(partition)`.
     """
-    shares = measure_shares(partition)
-    table = Table(
-        title=as_title(title or partition.model), title_justify="left", pad_edge=False, expand=False
-    )
-    table.add_column("group", overflow="fold", max_width=_LONGEST_MODULE)
-    table.add_column("channels", justify="right", no_wrap=True)
-    table.add_column("params", justify="right", no_wrap=True)
-    table.add_column("FLOPs", justify="right", no_wrap=True)
-    table.add_column("may be cut", overflow="fold")
-    hidden = 0
-    for group, share in zip(partition.groups, shares, strict=True):
-        if everything or group.kept_because is None or any(part.role is Role.WRITER for part in group.slices):
-            table.add_row(*_row(partition, group, share), style="dim" if group.kept_because else None)
+    found = partition.table(title=title, everything=everything)
+    table = Table(title=as_title(found.title), title_justify="left", pad_edge=False, expand=False)
+    for column in found.columns:
+        if column.is_number:
+            table.add_column(column.heading, justify="right", no_wrap=True)
         else:
-            hidden += 1
-    left_out = [f"{hidden} kept axes without a writer are not shown; --all shows them"] if hidden else []
-    return Group(table, *(Text(line) for line in [*summarize(partition), *left_out]))
+            table.add_column(column.heading, overflow="fold", max_width=column.widest)
+    for row in found.rows:
+        cells = [Text(cell, style=_COLORS.get(cell, "")) for cell in row.cells]
+        table.add_row(*cells, style="dim" if row.is_dim else None)
+    return Group(table, *(Text(line) for line in found.lines))
 
 
 def as_title(text: object) -> Text:
@@ -50,29 +40,8 @@ def as_title(text: object) -> Text:
     return Text(in_one_line(text, 200), style="table.title")
 
 
-def summarize(partition: Partition) -> list[str]:
-    """A few lines: totals, what can be cut, why the rest can't, and what inspection could not see."""
-    prunable, macs = partition.prunable_macs, partition.macs
-    lines = [
-        f"{in_units(macs)} multiply-adds, {in_units(partition.num_parameters)} parameters",
-        f"{_percent(prunable, macs)} of the FLOPs can be cut ({len(partition.prunable_groups)} of "
-        f"{len(partition.groups)} groups)",
-    ]
-    reasons = Counter(
-        generalize_reason(group.kept_because) for group in partition.groups if group.kept_because
-    )
-    lines += [f"kept {count}x: {reason}" for reason, count in reasons.most_common()]
-    return lines + [f"note: {note}" for note in partition.notes]
-
-
-def generalize_reason(reason: str) -> str:
-    """The reason without names of modules, so that the same reason in ten blocks counts as one."""
-    return _MODULE_NAME.sub("", reason)
-
-
 def as_json(partition: Partition) -> str:
     """Everything the table says, as one JSON object."""
-    shares = measure_shares(partition)
     return json.dumps(
         {
             "model": partition.model,
@@ -89,26 +58,9 @@ def as_json(partition: Partition) -> str:
                     "kept_because": group.kept_because,
                     "slices": [[part.tensor, part.axis, part.role.value] for part in group.slices],
                 }
-                for group, share in zip(partition.groups, shares, strict=True)
+                for group, share in zip(partition.groups, partition.shares(), strict=True)
             ],
             "notes": list(partition.notes),
         },
         indent=2,
     )
-
-
-def _row(partition: Partition, group: ChannelGroup, share: Share) -> tuple[Text, ...]:
-    verdict = (
-        Text("yes", style="green") if group.kept_because is None else Text(f"kept: {group.kept_because}")
-    )
-    return (
-        Text(group.name or "(model)"),
-        Text(str(group.num_channels) if group.width == 1 else f"{group.num_channels} x {group.width}"),
-        Text(_percent(share.parameters, partition.num_parameters)),
-        Text(_percent(share.macs, partition.macs)),
-        verdict,
-    )
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f}%" if whole else "-"

@@ -1,6 +1,6 @@
-"""The rule of an operator applied to one call: takes the call, gives its results their labels.
+"""An operator's rule applied to one call: gives the results of the call their labels.
 
-A run repeats most of what an earlier one has done, on the same labels: what a rule said then is recalled.
+A second run repeats most of the first one on the same labels; what a rule said then is recalled.
 """
 
 from __future__ import annotations

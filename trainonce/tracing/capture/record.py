@@ -1,8 +1,8 @@
 """Run the model once as it is, and let channel labels flow with the data.
 
-Two modes watch the run: one sees every ATen operator and moves labels (`rules`), one sees the calls as the
-user wrote them and notes where their sizes come from (`sizes`). No copy of the model, no graph, no export:
-what runs is traced.
+Two modes watch the run: one sees every ATen operator and moves labels (`operators`), one sees the calls as
+the user wrote them and notes where their sizes come from (`calls`). No copy of the model, no graph, no
+export: what runs is traced.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ _TELLING = frozenset(
 def _same_elements(
     tensor: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
 ) -> bool:
-    """Whether new strides lead to the elements where the old ones did.
+    """Whether new strides lead to the same elements as the old ones.
 
-    Pooling to 1 x 1 names them anew in channels last.
+    Pooling to 1 x 1 changes strides so in channels last.
     """
     steps = zip(tensor.stride(), stride, tensor.shape, strict=False)
     return (

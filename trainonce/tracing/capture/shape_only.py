@@ -1,9 +1,9 @@
-"""A run without the arithmetic: products that nobody looks into are stood in for by zeros of the same shape.
+"""A run without the arithmetic: zeros of the same shape stand in for products whose values nobody needs.
 
 Labels depend on what a model does, not on the numbers that it computes, as long as no number decides what it
-does. So the products, which are most of a forward pass, and whatever is computed from them need no values. A
-run that asks for one of these (`if x.max() > 0`, indices found by a sort) is ended with `ValueNeededError`,
-and is to be repeated in full.
+does. So products, which are most of a forward pass, and whatever is computed from them need no values. A run
+that asks for one of these (`if x.max() > 0`, indices found by a sort) stops with `ValueNeededError`, and has
+to be repeated in full.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class StandIns:
     def _refuse_questions(
         self, operator: Any, args: Any, kwargs: dict[str, Any], hollow: list[Tensor]
     ) -> None:
-        """Raise ValueNeededError if the operator tells Python a value, picks by it, or writes it where there were others."""
+        """Raise ValueNeededError if the operator hands out a value, picks by it, or overwrites a real one."""
         schema = operator._schema
         tells = bool(_ASKING.intersection(operator.tags)) or not all(
             isinstance(item.type, torch.TensorType | torch.ListType) for item in schema.returns

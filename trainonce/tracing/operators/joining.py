@@ -1,7 +1,4 @@
-"""Rules for operators that put tensors together or pick from them.
-
-Concatenation, indexing, embedding, creation, copies.
-"""
+"""Rules for operators that join tensors or pick from them: concatenation, indexing, embedding, copies."""
 
 from __future__ import annotations
 

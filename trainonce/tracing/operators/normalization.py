@@ -1,7 +1,4 @@
-"""Rules for normalisation, reductions, softmax and pooling.
-
-Operators that look at several positions at once.
-"""
+"""Rules for operators that look at several positions at once: norms, reductions, softmax, pooling."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ def batch_norm(call: Call) -> list[Layers]:
         if isinstance(tensor, Tensor)
     ]
     if not layers or any(vector is None for vector in vectors):
-        lone = f"batch norm in {call.where} normalises channels that can't be cut"
+        lone = f"batch norm in {call.where} normalizes channels that can't be cut"
         call.keep([*layers, *(vector for vector in vectors if vector is not None)], lone)
         return _first(call, ())
     result = layers[0]
@@ -82,7 +79,7 @@ def _first(call: Call, layers: Layers) -> list[Layers]:
 
 @rule(aten.native_layer_norm, "aten::_fused_rms_norm")
 def layer_norm(call: Call) -> list[Layers]:
-    """The normalised axes are kept: their mean and variance would see the zeros. The others pass."""
+    """The normalized axes are kept: their mean and variance would see the zeros. The others pass."""
     data, normalized = call.args[0], len(call.args[1])
     axes = range(data.dim() - normalized, data.dim())
     reason = f"LayerNorm in {call.where} takes its mean and variance over it"

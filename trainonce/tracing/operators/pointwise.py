@@ -41,7 +41,7 @@ def _overlap(cluster: dict[int, Layer], layer: Layer) -> bool:
 
 
 def _meet(call: Call, number: int, extents: list[tuple[int, ...]], aligned: list[list[Layer]]) -> list[Layer]:
-    """The layers of one operand, tied to those of the others, and frozen along axes that others fill without labels."""
+    """The layers of one operand, tied to the others' and kept along axes that others fill without labels."""
     reason = f"{call.words} in {call.where} combines it with a tensor whose channels can't be cut"
     met: list[Layer] = []
     for layer in aligned[number]:

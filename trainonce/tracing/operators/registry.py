@@ -42,7 +42,7 @@ class Rule:
     """The operator costs multiply-adds, so the rule is applied to unlabeled data too."""
 
     sees_labels_alone: bool = False
-    """The rule looks at no number in the call: batch norm does the same to labels in training and eval mode."""
+    """The rule looks at no number in the call: batch norm treats labels alike in training and eval mode."""
 
 
 _RULES: dict[Any, Rule] = {}
@@ -57,7 +57,7 @@ def rule(
     Example: `@trainonce.rule(torch.ops.aten.relu)` above a function from a call to the layers of its result.
 
     Args:
-        operators: Each `torch.ops.aten.relu`, one overload of it, or a name such as `"torchvision::roi_align"`.
+        operators: Each like `torch.ops.aten.relu`, one overload of it, or `"torchvision::roi_align"`.
         moves_data: The operators only move data, as `view` does.
         counts_cost: The operators cost multiply-adds, which the rule notes.
         sees_labels_alone: The rule looks at the labels of tensors and at nothing else.
@@ -162,7 +162,7 @@ class Call:
 
 
 def tensors_in(arguments: Any) -> list[Tensor]:
-    """All tensors among the arguments or results of an operator, which nest in tuples, lists and dicts only."""
+    """All tensors among an operator's arguments or results, which nest in tuples, lists and dicts only."""
     if isinstance(arguments, Tensor):
         return [arguments]
     if isinstance(arguments, dict):
@@ -179,7 +179,7 @@ def tensors_in(arguments: Any) -> list[Tensor]:
 
 
 def no_rule(call: Call) -> Layers:
-    """Keep every channel that reaches an operator nobody has explained."""
+    """Keep every channel that reaches an operator without a rule."""
     for tensor in call.tensors:
         call.keep(call.layers(tensor), f"the operator {call.name} in {call.where} has no rule")
     return ()

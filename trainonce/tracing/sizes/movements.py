@@ -1,4 +1,4 @@
-"""Calls that only move data, replayed on numbered elements: cutting before must give what cutting after gives."""
+"""Calls that only move data, replayed on numbered elements: cutting before or after must give the same."""
 
 from __future__ import annotations
 

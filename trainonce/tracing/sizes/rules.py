@@ -88,7 +88,7 @@ class SizeRules(ComparedByContent):
 
 
 def _touched(checks: list[Check]) -> list[Check]:
-    """The checks that a cut can touch: by a channel, or by an attribute that another such check may change."""
+    """The checks that a cut can touch: by a channel, or by an attribute that another of them may change."""
     touched = [check for check in checks if any(bool(layer.ids.any()) for layer in check.layers)]
     waiting = [check for check in checks if check not in set(touched)]
     while True:

@@ -1,7 +1,8 @@
-"""Channel labels: integers that name one position on one axis of a parameter, tied together as operators demand.
+"""Channel labels: integers that name a position on an axis of a parameter, tied together by operators.
 
-A *layer* of labels belongs to a tensor: it has as many axes as the tensor and size 1 where it doesn't vary. Its sign
-carries silence: `+a` is zero when the writers of `a` are zero, `-a` is aligned with `a` but not zero, and 0 can't be cut.
+A *layer* of labels belongs to a tensor: it has as many axes as the tensor, and size 1 where it doesn't vary.
+The sign says whether the channel is silent: `+a` is zero when the writers of `a` are zero, `-a` is aligned
+with `a` but not zero, and 0 can't be cut.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ Slot = tuple[str, int]
 """A parameter's or buffer's name, and an axis of it."""
 
 KERNEL = "it is the kernel of a convolution"
-"""The one reason that is no news: axes kept for it are not reported."""
+"""The one reason that goes without saying: axes kept for it are not reported."""
 
 _MANY = 4096
-"""Pairs of labels from which on it pays to look for those that are there twice."""
+"""With more pairs of labels than this, it pays to remove duplicates first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,6 +1,6 @@
 """What recorded runs of a model have shown, as data.
 
-Labels of weights, products, movements, demands on sizes.
+Labels of weights, products, movements, and demands on sizes.
 """
 
 from __future__ import annotations
@@ -68,16 +68,13 @@ class Recording:
     """Layers that vary along more than one axis: each must lose a product set."""
 
     branches: dict[str, list[Layer]] = field(default_factory=dict)
-    """Modules that asked for a value computed from the input, with the labels that were alive then or made until they returned."""
+    """Modules that branched on data, with the labels that were alive then or made until they returned."""
 
     weights: dict[str, Value] = field(default_factory=dict)
     """The labels of every parameter and buffer that was used."""
 
     answers: dict[Hashable, tuple[list[tuple[Layer, ...]], list[Value]]] = field(default_factory=dict)
-    """The labels that an operator gave to its results, by all that its rule looks at.
-
-    With what must stay alive for that.
-    """
+    """The labels of an operator's results, by all that its rule looks at, and what must stay alive for it."""
 
     ledgers: list[Ledger] = field(default_factory=list)
     originals: dict[Attribute, int] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from trainonce.pruning.pruner import FEW_UPDATES
-from trainonce.runs.report.figures import in_units
+from trainonce.structure.table import in_units
 from trainonce.training.batches.sources import Source
 from trainonce.training.loop.learning_rate import shown
 from trainonce.training.loop.trainer import Trainer

@@ -1,4 +1,4 @@
-"""What each group of channels costs: takes a `Partition`, gives the FLOPs and parameters of every group.
+"""What each group of channels is worth: the multiply-adds and parameters that depend on it.
 
 One pass over the contractions serves all groups, so that hundreds of groups take no longer than a few.
 """
@@ -6,15 +6,14 @@ One pass over the contractions serves all groups, so that hundreds of groups tak
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
 import torch
 from torch import Tensor
 
-from trainonce.structure.channels import Contraction, Factor
-from trainonce.structure.partition import Partition
+from trainonce.structure.channels import ChannelGroup, Contraction, Factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +24,19 @@ class Share:
     parameters: int
 
 
-def measure_shares(partition: Partition) -> tuple[Share, ...]:
-    """One `Share` per group of the partition, in its order, whether the group may be cut or not."""
-    widths = torch.tensor([group.num_channels for group in partition.groups], dtype=torch.long)
+def measure_shares(
+    groups: Sequence[ChannelGroup], contractions: Iterable[Contraction], tensor_sizes: Iterable[Contraction]
+) -> tuple[Share, ...]:
+    """One `Share` per group, in their order, whether the group may be cut or not."""
+    widths = torch.tensor([group.num_channels for group in groups], dtype=torch.long)
     group_of_channel = torch.repeat_interleave(torch.arange(len(widths)), widths)
     is_first = torch.zeros(len(group_of_channel), dtype=torch.bool)
     is_first[(widths.cumsum(0) - widths)[widths > 0]] = True
     # Channel -1 is always alive: as the last entry of both vectors, it belongs to no group.
     group_of_channel = torch.cat([group_of_channel, torch.tensor([-1])])
     is_first = torch.cat([is_first, torch.tensor([True])])
-    macs = _vanishing(partition.contractions, group_of_channel, is_first)
-    parameters = _vanishing(partition.tensor_sizes, group_of_channel, is_first)
+    macs = _vanishing(contractions, group_of_channel, is_first)
+    parameters = _vanishing(tensor_sizes, group_of_channel, is_first)
     return tuple(Share(macs=macs[index], parameters=parameters[index]) for index in range(len(widths)))
 
 
