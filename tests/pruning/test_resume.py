@@ -142,7 +142,7 @@ def test_a_state_of_another_version_is_refused():
 
 @pytest.mark.parametrize(
     "settings",
-    [{"keep_flops": 0.7}, {"keep_flops": None, "keep_params": 0.45}, {"keep": ["1*"], "keep_flops": 0.8}],
+    [{"keep_flops": 0.7}, {"keep_flops": None, "keep_params": 0.45}, {"protect": ["1*"], "keep_flops": 0.8}],
 )
 def test_a_state_of_another_run_is_refused(settings: dict[str, Any]):
     model, _, pruner = begun(OPTIMIZERS["sgd"], {"policy": policies.FilterNorm} | settings)
