@@ -246,7 +246,9 @@ def test_a_class_of_which_nothing_can_be_read_stops_the_run(tmp_path: Path):
         path.write_bytes(b"")
     with pytest.raises(
         DataError,
-        match=r"^none of the training images of class 'cat' can be read, such as [^\n]*\.png [^\n]*Replace them",
+        match=(
+            r"^none of the training images of class 'cat' can be read, such as [^\n]*\.png [^\n]*Replace them"
+        ),
     ):
         open_data(f"folder:{tmp_path}", DataOptions(image_size=16))
 

@@ -19,7 +19,8 @@ RENAMED = [
 ]
 
 PUBLIC_IN_0_1 = """
-AdamMetric BadArtifact BadLoss BadSetting ChannelGroup Diverged GradientMapping HalfSpace Interrupted Partition
+AdamMetric BadArtifact BadLoss BadSetting ChannelGroup Diverged GradientMapping HalfSpace Interrupted
+Partition
 Phase Plan Proximal Pruner PrunerError Result Schedule Settings ShortRun Strength UnreachableBudget
 UnusableModel WrongModel WrongPlan attach cost cut fit inspect load policies rule save silence
 """

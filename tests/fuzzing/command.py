@@ -1,4 +1,4 @@
-"""The command: takes targets, seed and number of cases, prints what they came to, ends with 1 if there is a defect."""
+"""The command: fuzz targets with a seed and a number of cases; exits with 1 if there is a defect."""
 
 from __future__ import annotations
 

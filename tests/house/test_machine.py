@@ -60,7 +60,7 @@ def test_a_run_saves_by_the_minute_whatever_the_clock_says(
 
 
 def text_calls_without_encoding(source: str) -> list[int]:
-    """The lines on which a file is opened, read, written or listened to as text in whatever encoding the locale has."""
+    """The lines on which a file is opened, read or written as text in the encoding of the locale."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call):
@@ -129,7 +129,7 @@ sys.exit(main(["train", "digits.resnet20", "--epochs", "1", "--warmup-epochs", "
 
 
 def test_a_run_on_a_strange_machine(tmp_path: Path):
-    """One core, another locale, no home to write to, and a temporary folder and a run's folder with blanks and brackets."""
+    """One core, another locale, a read-only home, and folders with spaces and brackets in their names."""
     place, home = tmp_path / "a folder (1) [v2]", tmp_path / "home"
     place.mkdir()
     home.mkdir(mode=0o500)

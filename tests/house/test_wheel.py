@@ -1,4 +1,7 @@
-"""The wheel is complete: installed beside nothing but what it declares, it imports, and its command trains."""
+"""The wheel is complete.
+
+Installed beside nothing but what it declares, it imports, and its command trains.
+"""
 
 from __future__ import annotations
 
@@ -96,12 +99,18 @@ def run(python: Path, *words: str, cwd: Path) -> str:
 
 
 def test_the_wheel_imports_where_nothing_else_is(python: Path, tmp_path: Path):
-    source = "import trainonce; [getattr(trainonce, name) for name in trainonce.__all__]; print(trainonce.__file__)"
+    source = (
+        "import trainonce; [getattr(trainonce, name) for name in trainonce.__all__]; "
+        "print(trainonce.__file__)"
+    )
     assert str(python.parents[1]) in run(python, "-c", source, cwd=tmp_path)
 
 
 def test_what_is_not_declared_is_not_there(python: Path, tmp_path: Path):
-    source = "import importlib.util as u; print([n for n in ('pytest', 'timm', 'onnx', 'cvxpy') if u.find_spec(n)])"
+    source = (
+        "import importlib.util as u; print([n for n in ('pytest', 'timm', 'onnx', 'cvxpy') if "
+        "u.find_spec(n)])"
+    )
     assert run(python, "-c", source, cwd=tmp_path).strip() == "[]"
 
 

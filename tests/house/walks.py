@@ -1,7 +1,7 @@
 """How far one has to walk to follow a call: `python tests/house/walks.py [CHECKOUT]`.
 
-Prints, for three walks, how many files and rooms of the package run code, and how often others call back into the file that
-it began in. CHECKOUT is another checkout of the project, to compare with.
+Prints, for three walks, how many files and rooms of the package run code, and how often others call back into
+the file that it began in. CHECKOUT is another checkout of the project, to compare with.
 """
 
 from __future__ import annotations

@@ -249,7 +249,10 @@ def test_a_budget_that_a_frozen_backbone_forbids_names_what_is_frozen():
     model[1].requires_grad_(True)
     with pytest.raises(
         BudgetError,
-        match=r"^keep_flops=0.1 can't be reached[^\n]* 2 of the 3 [^\n]*frozen or not in the optimizer[^\n]* Unfreeze them",
+        match=(
+            r"^keep_flops=0.1 can't be reached[^\n]* 2 of the 3 [^\n]*frozen or not in the optimizer[^\n]* "
+            r"Unfreeze them"
+        ),
     ):
         quiet(model, sgd(model), keep_flops=0.1)
 
@@ -259,7 +262,10 @@ def test_a_budget_that_muon_on_the_matrices_forbids_names_what_it_does_not_train
     muon = torch.optim.Muon([parameter for parameter in model.parameters() if parameter.dim() == 2], lr=0.01)
     with pytest.raises(
         BudgetError,
-        match=r"^keep_flops=0.45 has nothing to cut[^\n]* 1 of the 1 [^\n]*\(1\.bias\)\. Unfreeze them, and pass them to this optimizer\.$",
+        match=(
+            r"^keep_flops=0.45 has nothing to cut[^\n]* 1 of the 1 [^\n]*\(1\.bias\)\. Unfreeze them, and "
+            r"pass them to this optimizer\.$"
+        ),
     ):
         quiet(model, muon)
 

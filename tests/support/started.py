@@ -1,4 +1,4 @@
-"""Short runs on digits that have just been attached, with the optimizers and the schedule that tests of resuming use."""
+"""Short runs on digits that have just been attached, as tests of resuming use them."""
 
 from __future__ import annotations
 

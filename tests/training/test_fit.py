@@ -241,7 +241,9 @@ def test_a_run_that_skips_most_of_its_steps_says_so_at_its_end():
     settings = make_settings(epochs=2, max_bad_steps=100)
     with pytest.raises(
         DivergedError,
-        match=r"^8 of 8 steps were skipped because loss or gradients were not finite[^\n]* start a new run\.$",
+        match=(
+            r"^8 of 8 steps were skipped because loss or gradients were not finite[^\n]* start a new run\.$"
+        ),
     ):
         fit(make_net(), make_data(), settings=settings, loss=spoiled, quiet=True)
 

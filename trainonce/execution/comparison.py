@@ -107,7 +107,10 @@ def first_not_finite(model: nn.Module) -> str | None:
 
 
 def first_nan_buffer(model: nn.Module) -> str | None:
-    """The name of the first buffer that holds NaN; None if there is none. Infinities are no fault: masks are made of them."""
+    """The name of the first buffer that holds NaN; None if there is none.
+
+    Infinities are no fault: masks are made of them.
+    """
     for name, buffer in model.named_buffers():
         if not buffer.is_meta and _is_inexact(buffer) and bool(buffer.isnan().any()):
             return name

@@ -147,7 +147,8 @@ def _checked(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Mod
 def _check_length(total_steps: int, budget: Budget) -> None:
     if total_steps == 1 and budget.share < 1:
         raise PrunerError(
-            "a run of one optimizer step (total_steps=1) can't make a model smaller: what goes must be pulled "
+            "a run of one optimizer step (total_steps=1) can't make a model smaller: what goes must be "
+            "pulled "
             "to zero first. Train longer: more epochs, or smaller batches."
         )
 

@@ -69,7 +69,8 @@ def _foreign_attribute(optimizer: torch.optim.Optimizer, chosen: Collection[int]
             is_like = tensor.shape in shapes or tensor.numel() == length
             if id(tensor) not in parameters and tensor.numel() > 1 and is_like:
                 return (
-                    f"{type(optimizer).__name__} keeps {name!r} of shape {tuple(tensor.shape)}, which can't be "
+                    f"{type(optimizer).__name__} keeps {name!r} of shape {tuple(tensor.shape)}, which can't "
+                    "be "
                     f"cut. {WAY_OUT}"
                 )
     return None

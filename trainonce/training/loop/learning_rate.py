@@ -41,7 +41,8 @@ class Rates:
             self.own = [float(group["lr"]) for group in optimizer.param_groups]
         except (KeyError, TypeError):
             raise SettingError(
-                f"this {type(optimizer).__name__} has no learning rate to schedule. Give each of its parameter groups a number as 'lr'."
+                f"this {type(optimizer).__name__} has no learning rate to schedule. Give each of its "
+                "parameter groups a number as 'lr'."
             ) from None
         if not max(self.own) > 0:
             raise SettingError(f"the optimizer's learning rate is {shown(self.own)}. Use one above 0.")
