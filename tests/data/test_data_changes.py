@@ -290,22 +290,22 @@ def loaded(sampler: Any) -> DataLoader:
 @pytest.mark.parametrize(
     ("before", "now", "words"),
     [
-        (loaded(range(9)), loaded(range(9, 18)), "other samples are chosen for the training data"),
+        (loaded(range(9)), loaded(range(9, 18)), "the training data has other indices"),
         (
             loaded(None),
             loaded(SequentialSampler(range(9))),
-            "was given as a data set, and is given as a Subset",
+            "was a data set and is a Subset now",
         ),
         (
             loaded(WeightedRandomSampler([1.0] * 64, 30)),
             loaded(WeightedRandomSampler([1.0] * 63 + [2.0], 30)),
             "the sampler of the training data has other weights",
         ),
-        (loaded(None), loaded(RandomSampler(Own(64), num_samples=9)), "is given as draws of a sampler"),
+        (loaded(None), loaded(RandomSampler(Own(64), num_samples=9)), "is draws of a sampler now"),
         (
             loaded(RandomSampler(Own(64), num_samples=9)),
             loaded(RandomSampler(Own(64), num_samples=8)),
-            "has 8 samples, and had 9",
+            "has 8 samples, 9 before",
         ),
     ],
     ids=range(5),

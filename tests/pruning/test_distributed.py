@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from datetime import timedelta
 from typing import Any
@@ -106,6 +107,9 @@ def worker(rank: int, world: int, folder: str) -> None:
     try:
         found = {"primitives": primitives(rank)} | {policy: run(rank, world, policy) for policy in POLICIES}
         torch.save(found, f"{folder}/rank{rank}.pt")
+        # A wrapper that outlives its group, or a rank that leaves while the other still talks, may abort.
+        gc.collect()
+        dist.barrier()
     finally:
         dist.destroy_process_group()
 
