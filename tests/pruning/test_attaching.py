@@ -385,3 +385,30 @@ def test_a_state_may_be_loaded_over_another_that_was_only_loaded():
     twice.load_state_dict(late)
     twice.load_state_dict(fresh)
     assert same(twice.state_dict(), fresh)
+
+
+def test_a_partition_saves_the_inspection_and_must_be_of_this_model():
+    image = torch.randn(1, 3, 8, 8)
+
+    def built(width: int) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(3, width, 3), nn.ReLU(), nn.Conv2d(width, 6, 3), nn.Flatten(), nn.Linear(96, 2)
+        )
+
+    def attach(model: nn.Module) -> trainonce.Pruner:
+        return trainonce.attach(
+            model,
+            sgd(model),
+            example=partition,
+            keep_flops=0.5,
+            total_steps=60,
+            policy=policies.FilterNorm(),
+            schedule=Schedule.paper(),
+        )
+
+    model = built(12)
+    partition = trainonce.inspect(model, image)
+    assert attach(model).partition is partition
+    for other in (built(13), nn.Sequential(*built(12), nn.Linear(2, 2))):
+        with pytest.raises(PrunerError, match=r"^example is a Partition of another model[^\n]*inspect"):
+            attach(other)

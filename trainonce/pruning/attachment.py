@@ -9,7 +9,8 @@ from weakref import WeakSet
 import torch
 from torch import nn
 
-from trainonce.errors import BudgetError, PrunerError
+from trainonce.errors import BudgetError, PlanError, PrunerError
+from trainonce.messages.plain_text import reason_of
 from trainonce.pruning.algorithm import AutoTrainOnce
 from trainonce.pruning.budget import Budget, check_share
 from trainonce.pruning.distributed import safe_to_reshape, unwrapped_model, unwrapped_optimizer
@@ -23,6 +24,8 @@ from trainonce.pruning.settings import PruningSettings, kind_of
 from trainonce.pruning.units import Units
 from trainonce.structure.channels import Example
 from trainonce.structure.partition import Partition
+from trainonce.structure.plan import Plan
+from trainonce.surgery.fitting import check_fits
 from trainonce.surgery.inspection import inspect
 
 _PRUNERS: WeakSet[Pruner] = WeakSet()
@@ -114,7 +117,9 @@ def find_budget(
         "keep_params" if keep_flops is None else "keep_flops",
         keep_params if keep_flops is None else keep_flops,
     )
-    if not isinstance(example, Partition):
+    if isinstance(example, Partition):
+        _check_partition(model, example)
+    else:
         example = inspect(safe_to_reshape(model), example, protect=protect)
     units = Units.of(example, trained)
     if keep_flops is not None:
@@ -142,6 +147,17 @@ def _checked(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Mod
     if (words := refusal(optimizer)) is not None:
         raise PrunerError(words)
     return model, optimizer
+
+
+def _check_partition(model: nn.Module, partition: Partition) -> None:
+    """Raise PrunerError if a partition is of a model with other tensors."""
+    try:
+        check_fits(model, Plan.from_masks(partition, {}))
+    except PlanError as error:
+        raise PrunerError(
+            f"example is a Partition of another model ({reason_of(error, 300)}) Pass what "
+            "trainonce.inspect found on this model, or an example."
+        ) from None
 
 
 def _check_length(total_steps: int, budget: Budget) -> None:
