@@ -33,7 +33,7 @@ def test_a_folder_without_its_prefix_is_suggested_with_it(
     source = written.format(tmp_path / "photos")
     message = refusal(source)
     assert message.endswith(f"Did you mean folder:{source}?")
-    open_data(message.rpartition(" ")[2].removesuffix("?"))
+    open_data(message.rpartition("Did you mean ")[2].removesuffix("?"))
 
 
 def test_the_command_suggests_the_prefix(
