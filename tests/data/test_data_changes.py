@@ -22,6 +22,7 @@ from torch.utils.data import (
 )
 from torchvision.datasets import ImageFolder
 
+from support.file_systems import needs_unicode_names
 from support.photos import write_photo, write_photos
 from support.runs import Counter, interrupt, make_data, make_net, make_settings, same_weights
 from trainonce.cli import main
@@ -469,6 +470,7 @@ def test_listings_too_long_to_keep_are_summed_up_class_by_class(
     assert "class 'hund' is new" in difference(before, describe(opened(folder)))
 
 
+@needs_unicode_names
 def test_names_that_are_no_utf8_survive_the_record(tmp_path: Path):
     odd = os.fsdecode(b"\xff\xfe.png")
     folder = write_photos(tmp_path / "photos")

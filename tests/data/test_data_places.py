@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from support.file_systems import needs_unicode_names
 from support.photos import write_photos
 from trainonce.cli import main
 from trainonce.data import cifar
@@ -136,6 +137,7 @@ def test_a_long_name_keeps_both_ends():
     assert found.endswith("zzz")
 
 
+@needs_unicode_names
 def test_a_text_with_a_name_that_is_no_utf8_is_written_all_the_same(tmp_path: Path):
     write_file(tmp_path / "page", f"photos {os.fsdecode(bytes([255]))} [v2]\n")
     assert (tmp_path / "page").read_text(encoding="utf-8") == "photos \\udcff [v2]\n"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support.file_systems import needs_unicode_names
 from support.photos import write_photo, write_photos
 from trainonce.data import listing
 from trainonce.data.catalogue import DataOptions, open_data
@@ -113,6 +114,7 @@ def test_the_split_is_the_same_wherever_the_folder_is_and_in_any_order_of_the_di
         assert mine.labels == theirs.labels
 
 
+@needs_unicode_names
 def test_the_split_is_the_same_in_both_forms_of_unicode(tmp_path: Path):
     names = [f"\u00e9t\u00e9/caf\u00e9{number}.jpg" for number in range(40)] + numbered("zoo", 5)
     composed = list_images(touch(tmp_path / "linux", names), seed=0)
@@ -123,6 +125,7 @@ def test_the_split_is_the_same_in_both_forms_of_unicode(tmp_path: Path):
     assert parts_of(decomposed) == wanted
 
 
+@needs_unicode_names
 def test_two_folders_that_spell_one_class_are_refused(tmp_path: Path):
     touch(tmp_path, ["\u00e9/1.jpg", "e\u0301/1.jpg", "zoo/1.jpg"])
     with pytest.raises(DataError, match="two Unicode forms"):
@@ -196,6 +199,7 @@ def test_a_class_in_other_case_in_the_validation_part_is_suggested(tmp_path: Pat
         list_images(tmp_path, seed=0)
 
 
+@needs_unicode_names
 def test_names_in_messages_are_one_line_without_control_characters(tmp_path: Path):
     odd = "a\nb\x1b[31m\u202e"
     touch(tmp_path, [f"{odd}/readme.txt", "cat/1.jpg"])
