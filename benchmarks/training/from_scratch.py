@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,11 +18,12 @@ from benchmarks.training.contender import Contender
 from benchmarks.training.fingerprint import fingerprint
 
 
-class _Narrow(Contender):
+class _Narrow(Contender, ABC):
     """Trained as the dense model is."""
 
+    @abstractmethod
     def plan(self) -> trainonce.Plan:
-        raise NotImplementedError
+        """What is cut out before the training."""
 
     def prepare(self) -> None:
         """Cut the untrained model and draw its weights again."""

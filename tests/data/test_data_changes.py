@@ -136,7 +136,7 @@ def test_a_run_goes_on_with_the_same_images_in_another_place_to_the_same_bits(pl
 def test_what_is_no_image_may_come_and_go(place: Path):
     (place / "photos" / "cat" / "notes.txt").write_text("a cat")
     (place / "photos" / ".DS_Store").write_text("a Mac was here")
-    resume(opened(place / "photos"), place / "run")
+    assert len(resume(opened(place / "photos"), place / "run").history) == SETTINGS.epochs
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -143,3 +144,18 @@ def as_json(data: Any, dice: random.Random) -> bytes:
 def write_sparse(file: Path, num_bytes: int) -> None:
     """Make a file this large; what was not in it takes no room."""
     os.truncate(file, num_bytes)
+
+
+def replace_by_no_file(file: Path, dice: random.Random) -> None:
+    """Nothing, a folder or a link in the place of a file."""
+    file.unlink()
+    if dice.random() < 0.5:
+        file.mkdir()
+    elif dice.random() < 0.5:
+        file.symlink_to(dice.choice(["/dev/zero", "nowhere", "/"]))
+
+
+def write_sums(folder: Path, names: Iterable[str]) -> None:
+    """Sums that are right for what is there now, so that damage is found by what reads it."""
+    lines = [f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n" for name in names]
+    (folder / "SHA256SUMS").write_text("".join(lines))

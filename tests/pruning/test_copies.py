@@ -185,7 +185,10 @@ def test_an_average_that_is_gone_is_not_meant():
     ring: list[Any] = [averaged(model)]
     ring.append(ring)
     del ring
-    train(model, optimizer, pruner, steps=range(1), size=8)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        train(model, optimizer, pruner, steps=range(1), size=8)
+    assert [str(warning.message) for warning in said] == []
 
 
 def test_fits_own_average_follows_and_nothing_is_said():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 import shutil
@@ -15,7 +14,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import trainonce
-from fuzzing.mutation import as_json, flipped, junk, mutated, truncated, write_sparse
+from fuzzing.mutation import (
+    as_json,
+    flipped,
+    junk,
+    mutated,
+    replace_by_no_file,
+    truncated,
+    write_sparse,
+    write_sums,
+)
 from fuzzing.registry import Attempt, Trial, target
 from support.towers import FILES, Tower, portrait, save_small
 
@@ -198,17 +206,11 @@ def fill_up(case: Path, contents: dict[str, bytes], weights: dict[str, Tensor], 
 
 
 def disturb(case: Path, contents: dict[str, bytes], weights: dict[str, Tensor], dice: random.Random) -> None:
-    file = case / dice.choice(FILES)
-    file.unlink()
-    if dice.random() < 0.5:
-        file.mkdir()
-    elif dice.random() < 0.5:
-        file.symlink_to(dice.choice(["/dev/zero", "nowhere", "/"]))
+    replace_by_no_file(case / dice.choice(FILES), dice)
 
 
 def seal(case: Path) -> None:
-    lines = [f"{hashlib.sha256((case / name).read_bytes()).hexdigest()}  {name}\n" for name in FILES[:2]]
-    (case / SUMS).write_text("".join(lines))
+    write_sums(case, FILES[:2])
 
 
 DAMAGES: tuple[Callable[[Path, dict[str, bytes], dict[str, Any], random.Random], None], ...] = (

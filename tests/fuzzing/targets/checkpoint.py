@@ -6,7 +6,6 @@ It is refused in one line and the one before it is used, or it can be put back.
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import random
 import shutil
@@ -19,7 +18,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from fuzzing.mutation import as_json, flipped, junk, mutated, truncated, write_sparse
+from fuzzing.mutation import (
+    as_json,
+    flipped,
+    junk,
+    mutated,
+    replace_by_no_file,
+    truncated,
+    write_sparse,
+    write_sums,
+)
 from fuzzing.registry import Attempt, Trial, refuse, target
 from support.runs import Counter, interrupt, make_data, make_net, make_settings
 from trainonce.errors import RunInterruptedError
@@ -213,17 +221,11 @@ def fill_up(case: Path, contents: dict[str, bytes], tensors: dict[str, Tensor], 
 
 
 def disturb(case: Path, contents: dict[str, bytes], tensors: dict[str, Tensor], dice: random.Random) -> None:
-    file = case / dice.choice(FILES)
-    file.unlink()
-    if dice.random() < 0.5:
-        file.mkdir()
-    elif dice.random() < 0.5:
-        file.symlink_to(dice.choice(["/dev/zero", "nowhere", "/"]))
+    replace_by_no_file(case / dice.choice(FILES), dice)
 
 
 def seal(case: Path) -> None:
-    lines = [f"{hashlib.sha256((case / name).read_bytes()).hexdigest()}  {name}\n" for name in FILES[:2]]
-    (case / SUMS).write_text("".join(lines))
+    write_sums(case, FILES[:2])
 
 
 DAMAGES: tuple[Callable[[Path, dict[str, bytes], dict[str, Any], random.Random], None], ...] = (
