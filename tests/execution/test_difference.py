@@ -182,28 +182,23 @@ def test_a_small_model_of_nan_agrees_with_nothing():
         assert (broken.num_same, broken.largest_difference) == (0, INFINITY)
 
 
+def trained_to_the_end(model: nn.Module, images: Tensor) -> trainonce.Pruner:
+    """A pruner whose run is over, and that has not been asked for the small model yet."""
+    optimizer, labels = torch.optim.SGD(model.parameters(), lr=0.1), torch.arange(len(images)) % 2
+    policy = trainonce.policies.FilterNorm()
+    pruner = trainonce.attach(model, optimizer, example=images, keep_flops=0.5, total_steps=40, policy=policy)
+    for _ in range(40):
+        nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        pruner.step()
+    return pruner
+
+
 def test_a_run_that_has_diverged_gives_no_small_model():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 2))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    images, labels = torch.randn(8, 4), torch.arange(8) % 2
-
-    def loss() -> Tensor:
-        return nn.functional.cross_entropy(model(images), labels)
-
-    pruner = trainonce.attach(
-        model,
-        optimizer,
-        example=images,
-        keep_flops=0.5,
-        total_steps=40,
-        policy=trainonce.policies.FilterNorm(),
-    )
-    for _ in range(40):
-        loss().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        pruner.step(loss)
+    pruner = trained_to_the_end(model, torch.randn(8, 4))
     with torch.no_grad():
         model[2].bias[0] = NAN
     with pytest.raises(trainonce.PrunerError, match=r"2\.bias is not finite"):
@@ -214,21 +209,8 @@ def test_statistics_of_nan_give_no_small_model_until_they_are_put_right():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 2))
     model.register_buffer("mask", torch.full((2,), -INFINITY))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    images, labels = torch.randn(8, 4), torch.arange(8) % 2
-    pruner = trainonce.attach(
-        model,
-        optimizer,
-        example=images,
-        keep_flops=0.5,
-        total_steps=40,
-        policy=trainonce.policies.FilterNorm(),
-    )
-    for _ in range(40):
-        nn.functional.cross_entropy(model(images), labels).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        pruner.step()
+    images = torch.randn(8, 4)
+    pruner = trained_to_the_end(model, images)
     # A loop that skips steps whose loss is not finite has let the batch through the statistics all the same.
     model(images * NAN)
     with pytest.raises(trainonce.PrunerError, match=r"1\.running_mean holds NaN.* call finish\(\) again"):

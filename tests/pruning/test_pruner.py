@@ -572,21 +572,19 @@ def test_a_controller_that_is_due_needs_a_closure(closure: Any):
     assert same(portrait(model, pruner), before)
 
 
+def searching(name: str) -> tuple[nn.Module, trainonce.Pruner]:
+    """A model whose controller is due in the first step."""
+    model = convolutional(12)
+    schedule = Schedule(search_from=0, shrink_from=40, settle_from=70, update_every=1)
+    return model, attached(model, sgd(model.parameters()), 130, policy=POLICIES[name](), schedule=schedule)
+
+
 @pytest.mark.parametrize(
     "result", [None, 1.0, torch.ones(2), torch.ones(())], ids=["none", "float", "vector", "constant"]
 )
 @pytest.mark.parametrize("name", ["anchored", "controller"])
 def test_a_closure_without_a_loss_leaves_the_run_as_it_was(name: str, result: Any):
-    model = convolutional(12)
-    optimizer = sgd(model.parameters())
-    pruner = attached(
-        model,
-        optimizer,
-        130,
-        policy=POLICIES[name](),
-        schedule=Schedule(search_from=0, shrink_from=40, settle_from=70, update_every=1),
-    )
-
+    model, pruner = searching(name)
     before = portrait(model, pruner)
     with pytest.raises(trainonce.LossError, match=r"^[^\n]*$"):
         pruner.step(lambda: result)
@@ -596,15 +594,7 @@ def test_a_closure_without_a_loss_leaves_the_run_as_it_was(name: str, result: An
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("name", ["anchored", "controller", "free_logits"])
 def test_a_loss_that_is_not_finite_is_skipped_and_said_once(name: str, bad: float):
-    model = convolutional(12)
-    optimizer = sgd(model.parameters())
-    pruner = attached(
-        model,
-        optimizer,
-        130,
-        policy=POLICIES[name](),
-        schedule=Schedule(search_from=0, shrink_from=40, settle_from=70, update_every=1),
-    )
+    model, pruner = searching(name)
     images, labels = batch(0, 8)
 
     def network() -> Any:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.runs import Counter, interrupt, make_data, make_net, make_settings
+from support.runs import make_data, make_net, make_settings, stop_run
 from trainonce.cli import main
-from trainonce.errors import LinkError, RunInterruptedError, SettingError
+from trainonce.errors import LinkError, SettingError
 from trainonce.runs.folder import Stage, append_record, clear, logged, stage_of, write_history
 from trainonce.storage.atomic import draft_of, open_own, remove_drafts, remove_whole, write_file, write_whole
 from trainonce.storage.checkpoint import find_newest, save_checkpoint
@@ -109,8 +109,7 @@ def test_drafts_that_are_links_are_left_alone(tmp_path: Path, foreign: Path):
 
 
 def interrupted(out: Path) -> None:
-    with pytest.raises(RunInterruptedError):
-        fit(make_net(), make_data(), settings=make_settings(), loss=Counter({9}, interrupt), out=out)
+    stop_run(out, at=9)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from support.runs import Counter, interrupt, make_data, make_net, make_settings, same_weights
-from trainonce.errors import RunInterruptedError
+from support.runs import make_data, make_net, make_settings, same_weights, stop_run
 from trainonce.storage import atomic
 from trainonce.storage.atomic import draft_of, remove_drafts, write_whole
 from trainonce.storage.checkpoint import Bounds, find_newest, recover, save_checkpoint
@@ -132,14 +131,7 @@ def test_a_strangers_draft_is_not_read_before_its_size_is_known_to_be_right(
 
 
 def interrupted(out: Path, at: int = 9) -> None:
-    with pytest.raises(RunInterruptedError):
-        fit(
-            make_net(),
-            make_data(),
-            settings=make_settings(keep_checkpoints=1),
-            loss=Counter({at}, interrupt),
-            out=out,
-        )
+    stop_run(out, at=at, settings=make_settings(keep_checkpoints=1))
 
 
 def test_a_run_whose_only_checkpoint_is_a_draft_goes_on_from_it(

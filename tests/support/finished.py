@@ -42,9 +42,9 @@ def make_run(folder: Path, **changes: Any) -> Path:
     return folder
 
 
-def make_report(config: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The facts of a run of four epochs and two layers."""
-    history = [
+def make_history() -> list[dict[str, Any]]:
+    """The records of four epochs."""
+    return [
         {
             "epoch": epoch,
             "step": 10 * epoch,
@@ -63,6 +63,10 @@ def make_report(config: dict[str, Any] | None = None) -> dict[str, Any]:
         }
         for epoch in range(1, 5)
     ]
+
+
+def make_report(config: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The facts of a run of four epochs and two layers."""
     latency = {"median": 2.0, "low": 1.5, "high": 2.5}
     return {
         "version": 1,
@@ -109,5 +113,5 @@ def make_report(config: dict[str, Any] | None = None) -> dict[str, Any]:
         "config": config
         or {"model": "cifar:resnet20", "data": "digits", "keep_flops": 0.5, "seed": 0, "epochs": 4},
         "environment": {"python": "3.11", "torch": "2.6", "cpu": "a CPU", "threads": 1, "seed": 0},
-        "history": history,
+        "history": make_history(),
     }

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
+from trainonce.errors import RunInterruptedError
 from trainonce.runs.report.live import Moment
-from trainonce.training import Settings
+from trainonce.training import Settings, fit
 
 NUM_SAMPLES, NUM_CLASSES = 64, 4
 
@@ -100,6 +103,19 @@ def interrupt(value: Tensor) -> Tensor:
     """What a `Counter` may do: ask this process to stop, as a scheduler would."""
     os.kill(os.getpid(), signal.SIGTERM)
     return value
+
+
+def stop_run(out: Path, *, at: int, net: nn.Module | None = None, settings: Settings | None = None) -> None:
+    """Train into `out` until a signal comes at this step; the run saves itself and is interrupted."""
+    with pytest.raises(RunInterruptedError):
+        fit(
+            net or make_net(),
+            make_data(),
+            settings=settings or make_settings(),
+            loss=Counter({at}, interrupt),
+            out=out,
+            quiet=True,
+        )
 
 
 class Listener:

@@ -16,7 +16,17 @@ import torch
 from torch import nn
 
 import trainonce
-from support.runs import Counter, Listener, Net, interrupt, make_data, make_net, make_settings, same_weights
+from support.runs import (
+    Counter,
+    Listener,
+    Net,
+    interrupt,
+    make_data,
+    make_net,
+    make_settings,
+    same_weights,
+    stop_run,
+)
 from trainonce.errors import RunInterruptedError, SettingError
 from trainonce.pruning import policies
 from trainonce.training import fit, stages
@@ -193,15 +203,7 @@ def test_the_environment_names_what_results_depend_on(tmp_path: Path):
 @pytest.mark.parametrize("is_damaged", [False, True])
 def test_another_environment_is_said_when_a_run_goes_on(is_damaged: bool, tmp_path: Path):
     settings, file = make_settings(), tmp_path / "run" / "env.json"
-    with pytest.raises(RunInterruptedError):
-        fit(
-            make_net(),
-            make_data(),
-            settings=settings,
-            loss=Counter({5}, interrupt),
-            out=tmp_path / "run",
-            quiet=True,
-        )
+    stop_run(tmp_path / "run", at=5, settings=settings)
     before = json.loads(file.read_text(encoding="utf-8")) | {"threads": 64, "torch": "1.0.0"}
     file.write_text("{" if is_damaged else json.dumps(before), encoding="utf-8")
     view = Listener()
@@ -228,15 +230,7 @@ def test_another_environment_is_said_when_a_run_goes_on(is_damaged: bool, tmp_pa
 
 def test_the_same_environment_is_not_worth_a_word(tmp_path: Path):
     view = Listener()
-    with pytest.raises(RunInterruptedError):
-        fit(
-            make_net(),
-            make_data(),
-            settings=make_settings(),
-            loss=Counter({5}, interrupt),
-            out=tmp_path / "run",
-            quiet=True,
-        )
+    stop_run(tmp_path / "run", at=5)
     fit(make_net(), make_data(), settings=make_settings(), out=tmp_path / "run", resume=True, view=view)
     assert not [line for line in view.lines if "since the run started" in line]
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from support.runs import Counter, interrupt, make_data, make_net, make_settings
+from support.runs import make_data, make_net, make_settings, stop_run
 from trainonce.cli import main
-from trainonce.errors import RunInterruptedError, SettingError
+from trainonce.errors import SettingError
 from trainonce.recipes.catalogue import find_recipe
 from trainonce.runs.folder import occupied, read_unchanged_config, write_start
 from trainonce.training import fit
@@ -82,14 +82,7 @@ def test_what_is_no_configuration_is_refused(started: Path, text: str, capsys: p
 
 @pytest.mark.parametrize("name", ["lr", "seed", "epochs", "batch_size", "unheard_of"])
 def test_fit_refuses_an_edited_setting(tmp_path: Path, name: str):
-    with pytest.raises(RunInterruptedError):
-        fit(
-            make_net(),
-            make_data(),
-            settings=make_settings(),
-            loss=Counter({2}, interrupt),
-            out=tmp_path / "run",
-        )
+    stop_run(tmp_path / "run", at=2)
     edit(tmp_path / "run", **{name: EDITS[name]})
     changes = {} if name == "unheard_of" else {name: EDITS[name]}
     for settings in (make_settings(), make_settings(**changes)):
@@ -104,8 +97,7 @@ def test_an_untouched_run_goes_on_and_so_does_one_that_is_written_otherwise(tmp_
         (lambda file: None, lambda file: file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()))))
     ):
         out = tmp_path / str(number)
-        with pytest.raises(RunInterruptedError):
-            fit(make_net(), make_data(), settings=make_settings(), loss=Counter({2}, interrupt), out=out)
+        stop_run(out, at=2)
         rewrite(out / "config.yaml")
         assert fit(make_net(), make_data(), settings=make_settings(), out=out, resume=True).report
 

@@ -13,7 +13,16 @@ from rich.console import Console
 
 import trainonce
 from support.moments import moment
-from support.runs import Counter, Listener, interrupt, make_data, make_net, make_settings, same_weights
+from support.runs import (
+    Counter,
+    Listener,
+    interrupt,
+    make_data,
+    make_net,
+    make_settings,
+    same_weights,
+    stop_run,
+)
 from trainonce.cli import main
 from trainonce.errors import RunInterruptedError, SettingError
 from trainonce.pruning import policies
@@ -237,15 +246,7 @@ def test_titles_are_shown_as_they_are():
 
 def test_a_run_of_before_the_setting_goes_on(tmp_path: Path):
     settings = make_settings()
-    with pytest.raises(RunInterruptedError):
-        fit(
-            make_net(),
-            make_data(),
-            settings=settings,
-            loss=Counter({9}, interrupt),
-            out=tmp_path / "run",
-            quiet=True,
-        )
+    stop_run(tmp_path / "run", at=9, settings=settings)
     config = tmp_path / "run" / "config.yaml"
     lines = config.read_text(encoding="utf-8").splitlines(keepends=True)
     config.write_text("".join(line for line in lines if not line.startswith("policy:")), encoding="utf-8")

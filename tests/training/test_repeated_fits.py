@@ -8,8 +8,7 @@ import pytest
 from torch import nn
 
 import trainonce
-from support.runs import Counter, Net, interrupt, make_data, make_net, make_settings, same_weights
-from trainonce.errors import RunInterruptedError
+from support.runs import Net, make_data, make_net, make_settings, same_weights, stop_run
 from trainonce.surgery.slicing import plans_of
 from trainonce.training import fit
 from trainonce.training.results import outcome
@@ -73,15 +72,7 @@ def test_the_second_run_of_a_cut_model_goes_on_to_the_same_bits(tmp_path: Path):
 
     settings = make_settings(epochs=4, keep_flops=0.8)
     whole = fit(small(), make_data(), settings=settings, quiet=True).model
-    with pytest.raises(RunInterruptedError):
-        fit(
-            small(),
-            make_data(),
-            settings=settings,
-            loss=Counter({12}, interrupt),
-            out=tmp_path / "run",
-            quiet=True,
-        )
+    stop_run(tmp_path / "run", at=12, net=small(), settings=settings)
     result = fit(small(), make_data(), settings=settings, out=tmp_path / "run", resume=True, quiet=True)
     assert same_weights(result.model, whole)
     assert same_weights(trainonce.load(tmp_path / "run" / "small", into=Net()), whole)
@@ -89,15 +80,7 @@ def test_the_second_run_of_a_cut_model_goes_on_to_the_same_bits(tmp_path: Path):
 
 def test_going_on_with_a_model_that_the_stopped_run_has_cut_says_what_to_do(tmp_path: Path):
     net, settings = make_net(), make_settings()
-    with pytest.raises(RunInterruptedError):
-        fit(
-            net,
-            make_data(),
-            settings=settings,
-            loss=Counter({20}, interrupt),
-            out=tmp_path / "run",
-            quiet=True,
-        )
+    stop_run(tmp_path / "run", at=20, net=net, settings=settings)
     assert plans_of(net)
     with pytest.raises(ValueError, match="and a newly built model") as caught:
         fit(net, make_data(), settings=settings, out=tmp_path / "run", resume=True, quiet=True)
