@@ -23,7 +23,7 @@ help: ## show this list
 
 # The small and the whole model train at the same time, one core each: that is how the report can show both.
 demo: export OMP_NUM_THREADS = 1
-demo: $(BARE) ## train ResNet-20 on digits to 45 % of its FLOPs, and the whole model to compare; says where the report is
+demo: $(BARE) ## train ResNet-20 on digits to a quarter of its FLOPs, and the whole model to compare; says where the report is
 	rm -rf runs/demo runs/demo-dense
 	@$(BIN)/trainonce train digits.resnet20 --keep-flops 1 --quiet --out runs/demo-dense >/dev/null & dense=$$!; \
 	$(BIN)/trainonce train digits.resnet20 --out runs/demo && echo "waiting for the whole model" && wait $$dense && \

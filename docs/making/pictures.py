@@ -115,7 +115,7 @@ def main() -> None:
     """Train, draw, write."""
     parser = argparse.ArgumentParser(prog="python -m docs.making.pictures", description=__doc__)
     parser.add_argument("--recipe", default="digits.resnet20", help="what to train (default: %(default)s)")
-    parser.add_argument("--keep-flops", default="0.45", help="the budget (default: %(default)s)")
+    parser.add_argument("--keep-flops", default="0.25", help="the budget (default: %(default)s)")
     parser.add_argument("--epochs", type=int, help="a shorter run, to try it (default: the recipe's)")
     parser.add_argument(
         "--browser", default=next(filter(shutil.which, BROWSERS), None), help="Chromium's path"

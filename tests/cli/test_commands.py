@@ -23,7 +23,7 @@ from trainonce.runs.report.page import render_page
 from trainonce.runs.report.writing import read_report
 from trainonce.zoo.residual import thin_resnet
 
-FLAGS = ["--epochs", "3", "--batch-size", "128", "--save-epochs", "1", "--quiet"]
+FLAGS = ["--epochs", "3", "--batch-size", "128", "--img-size", "8", "--save-epochs", "1", "--quiet"]
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """The documents say what is true: their Python blocks run, their commands exist."""
 
+import ast
 import re
 import warnings
 from pathlib import Path
@@ -105,9 +106,11 @@ def test_the_first_screen_of_the_readme_shows_what_it_does():
     assert "$ trainonce train" in screen
     assert screen.count("<img ") == 2
     (diff,) = [block for _, block in blocks(screen, "diff")]
-    added = [line for line in diff.splitlines() if line.startswith("+")]
-    assert len(added) == 3
-    assert "trainonce.attach(" in added[0]
+    added = "\n".join(line[1:].strip() for line in diff.splitlines() if line.startswith("+"))
+    statements = [ast.unparse(statement) for statement in ast.parse(added).body]
+    assert len(statements) == 3
+    assert "trainonce.attach(" in statements[0]
+    assert max(map(len, diff.splitlines())) <= 100, "scrolls on a screen 1280 pixels wide"
 
 
 def test_the_diff_of_the_readme_runs_and_keeps_its_budget():

@@ -25,7 +25,7 @@ EDITS: dict[str, Any] = {
     "lr": 0.01,
     "seed": 7,
     "epochs": 9,
-    "batch_size": 32,
+    "batch_size": 64,
     "keep_flops": None,
     "opt": "adamw",
     "momentum": "fast",

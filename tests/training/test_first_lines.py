@@ -93,7 +93,7 @@ def test_the_command_says_it_on_stderr_and_quiet_says_nothing(capsys: pytest.Cap
     assert any(line.startswith("data: ") and "1,437" in line and "360" in line for line in first[:3])
     assert any(line.startswith("model: cifar:resnet20, ") for line in first[:6])
     assert "budget: none, the dense model is trained" in first
-    assert any(line.startswith("run: 1 epoch of 22 steps, batch size 64") for line in first)
+    assert any(line.startswith("run: 1 epoch of 44 steps, batch size 32") for line in first)
     assert "report: loud/report.html" in out
     assert main([*words, "--out", "silent", "--quiet"]) == 0
     out, err = capsys.readouterr()

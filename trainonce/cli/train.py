@@ -27,7 +27,7 @@ from trainonce.zoo.names import how_to_resume
 
 _EXAMPLES = """\
 examples:
-  trainonce train digits.resnet20 --keep-flops 0.45 --out runs/demo
+  trainonce train digits.resnet20 --keep-flops 0.25 --out runs/demo
   trainonce train cifar10.resnet56 --data-dir ~/data --out runs/r56
   trainonce train --model timm:convnext_atto --data folder:photos/ --keep-flops 0.5 --out runs/mine
   trainonce train --config runs/r56/config.yaml --seed 1 --out runs/r56-again
