@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.sheets.sheet import ROOT
-from benchmarks.training.carrying import carried, marks_of, meaning_of
+from benchmarks.training.carrying import carried, holds, marks_of, meaning_of
 from benchmarks.training.catalogue import CONTENDERS, VARIANTS
 from benchmarks.training.configuration import Configuration
 from benchmarks.training.fingerprint import fingerprint, meanings
@@ -102,3 +102,12 @@ def test_marks_are_found_in_checkouts_of_either_layout(tmp_path: Path):
     shutil.rmtree(old / "accuracy")
     with pytest.raises(Exception, match="non-zero exit status"):
         marks_of(tmp_path)
+
+
+def test_a_run_that_records_more_is_the_same_run_and_one_digit_makes_another():
+    before = {"accuracy": 90.0, "log": [{"epoch": 1, "loss": 0.5}]}
+    assert holds(before, {"accuracy": 90.0, "test_loss": 0.3, "log": [{"epoch": 1, "loss": 0.5, "more": 1}]})
+    assert not holds(before, {"accuracy": 90.0})
+    assert not holds(before, {"accuracy": 90.1, "log": [{"epoch": 1, "loss": 0.5}]})
+    assert not holds(before, {"accuracy": 90.0, "log": []})
+    assert not holds(before, {"accuracy": 90.0, "log": [{"epoch": 1, "loss": 0.50000001}]})

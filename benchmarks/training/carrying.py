@@ -1,9 +1,9 @@
 """Recorded runs carried over to changed code: `python -m benchmarks.training.carrying CHECKOUT`.
 
 CHECKOUT holds the code that the records are of; it may have the old layout (`benchmarks/accuracy`). Every
-contender with records makes a short run there and one here. Those whose two runs are equal to the last digit
-are carried over: a record then names the code it counts for (`of_code`) and the one that made it
-(`made_by_code`). The others are named, and their records stay as they are.
+contender with records makes a short run there and one here. Those whose two runs are equal to the last digit,
+in everything that the older code recorded, are carried over: a record then names the code it counts for
+(`of_code`) and the one that made it (`made_by_code`). The others are named; their records stay as they are.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def compare_short_runs(names: list[str], checkout: Path, before: dict[str, str])
     """The contenders whose short runs here and there differ."""
     here = _short_runs(names, ROOT, {name: fingerprint(name) for name in CONTENDERS})
     there = _short_runs(names, checkout, before)
-    return {name for name in names if meaning_of(here[name]) != meaning_of(there[name])}
+    return {name for name in names if not holds(meaning_of(there[name]), meaning_of(here[name]))}
 
 
 def _short_runs(names: list[str], checkout: Path, marks: dict[str, str]) -> dict[str, dict[str, Any]]:
@@ -129,6 +129,15 @@ def _run_in(checkout: Path, *command: str, **settings: Any) -> subprocess.Comple
     is_peer = command[0] != sys.executable
     environment = child_environment(threads=1, is_peer=is_peer, root=checkout)
     return subprocess.run(command, cwd=checkout, env=environment, check=True, **settings)
+
+
+def holds(before: Any, now: Any) -> bool:
+    """Whether all that the older code recorded is the same now; newer code may record more."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        return all(key in now and holds(value, now[key]) for key, value in before.items())
+    if isinstance(before, list) and isinstance(now, list):
+        return len(before) == len(now) and all(map(holds, before, now))
+    return type(before) is type(now) and before == now
 
 
 def meaning_of(value: Any) -> Any:
