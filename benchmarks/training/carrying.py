@@ -24,6 +24,9 @@ from benchmarks.training.fingerprint import fingerprint
 from benchmarks.training.records import PLACE, read_records, replace_records
 
 SHORT: dict[str, Any] = {"keep_flops": 0.3, "seed": 0, "epochs": 4, "num_images": 512}
+LONG_ENOUGH_FOR_HESSO: dict[str, Any] = {"keep_flops": 0.5, "seed": 0, "epochs": 12, "batch_size": 64}
+"""In fewer steps it does not come to prune anything."""
+
 WITHOUT_MEANING = frozenset(("of_code", "made_by_code", "seconds", "date", "versions", "made_here"))
 
 _FIND = """
@@ -112,11 +115,11 @@ def _short_runs(names: list[str], checkout: Path, marks: dict[str, str]) -> dict
     runs = {}
     # A run that needs another finds it in the cache.
     for name in dict.fromkeys(one for asked in names for one in (CONTENDERS[asked].needs, asked) if one):
-        configuration = Configuration(contender=name, **SHORT)
+        is_peer = CONTENDERS[name].needs_peer_python
+        configuration = Configuration(contender=name, **(LONG_ENOUGH_FOR_HESSO if is_peer else SHORT))
         result = checkout / configuration.result_file.relative_to(ROOT)
         result.unlink(missing_ok=True)
         result.parent.mkdir(parents=True, exist_ok=True)
-        is_peer = CONTENDERS[name].needs_peer_python
         python, script = (PYTHON, _FIND + _RUN) if is_peer else (sys.executable, _FIND + _ADD + _RUN)
         _run_in(checkout, str(python), "-c", script, configuration.to_json(), marks[name])
         runs[name] = json.loads(result.read_text(encoding="utf-8"))
