@@ -26,8 +26,8 @@ from docs.making.screen import shown_lines
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "pictures"
 MAX_BYTES = 300_000
-COLUMNS = 100
-PAGE_SIZE = (1280, 860)
+COLUMNS = 82
+PAGE_SIZE = (1280, 1000)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
