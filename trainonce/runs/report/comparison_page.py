@@ -48,7 +48,8 @@ def _verdict(rows: Sequence[Row]) -> str:
     best = max(small, key=lambda row: (row.accuracy or 0.0, -(row.macs or 0)))
     least = min(small, key=lambda row: row.macs or 0)
     if best is least:
-        return f"{best.name} is both the smallest and the most accurate small model: {_in_short(best)}{_beside_dense(best)}."
+        figures = f"{_in_short(best)}{_beside_dense(best)}"
+        return f"{best.name} is both the smallest and the most accurate small model: {figures}."
     assert best.accuracy is not None
     assert least.accuracy is not None
     change = accuracy_change(
