@@ -86,6 +86,16 @@ def test_the_only_small_model_is_not_called_the_smallest(runs: list[Path], tmp_p
     assert "smallest" not in text
 
 
+def test_the_smallest_may_be_the_most_accurate_and_as_accurate_as_dense(runs: list[Path], tmp_path: Path):
+    best = make_folder(tmp_path / "tenth", keep=0.1, top1=90.0)
+    page = tmp_path / "page.html"
+    assert main(["report", str(runs[0]), str(runs[2]), str(best), "--out", str(page)]) == 0
+    assert (
+        "tenth is both the smallest and the most accurate small model: 90.00 % top-1 with 10.0 % of the FLOPs, "
+        "as accurate as dense."
+    ) in page.read_text(encoding="utf-8")
+
+
 def test_only_settings_that_differ_are_shown(runs: list[Path]):
     reports = [json.loads((run / "report.json").read_text()) for run in runs]
     assert differing_settings(reports) == [

@@ -65,6 +65,8 @@ def _verdict(rows: Sequence[Row]) -> str:
 def _beside_dense(row: Row) -> str:
     if not row.change:
         return ""
+    if float(row.change) == 0:
+        return ", as accurate as dense"
     return f", {row.change} points from dense{', within the noise' if row.is_noise else ''}"
 
 
