@@ -476,9 +476,9 @@ def test_what_is_no_number_of_steps_is_refused(total_steps: Any):
 
 
 def test_a_run_without_a_number_of_steps_is_refused():
-    model = convolutional(12)
+    model, images = convolutional(12), batch(0, 2)[0]
     with pytest.raises(TypeError, match="total_steps"):
-        trainonce.attach(model, sgd(model.parameters()), example=batch(0, 2)[0], keep_flops=0.5)  # type: ignore[call-arg]
+        trainonce.attach(model, sgd(model.parameters()), example=images, keep_flops=0.5)  # type: ignore
 
 
 @pytest.mark.parametrize("budgets", [{}, {"keep_flops": 0.5, "keep_params": 0.5}])

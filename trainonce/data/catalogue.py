@@ -12,7 +12,7 @@ from typing import Any
 
 from trainonce.data.file_names import shown
 from trainonce.data.samples import Samples
-from trainonce.errors import DataError
+from trainonce.errors import DataError, SettingError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +85,7 @@ def dataset(name: str, *, shape: Shape | Describer | None = None) -> Callable[[O
 
     def register(opener: Opener) -> Opener:
         if name in _OPENERS:
-            raise ValueError(f"the data set {name!r} exists already. Choose another name.")
+            raise SettingError(f"the data set {name!r} exists already. Choose another name.")
         _OPENERS[name] = opener
         if shape is not None:
             _DESCRIBERS[name] = _resized(shape) if isinstance(shape, Shape) else shape

@@ -18,7 +18,7 @@ def recipe(name: str) -> Callable[[Callable[[], Run]], Callable[[], Run]]:
 
     def register(function: Callable[[], Run]) -> Callable[[], Run]:
         if name in _RECIPES:
-            raise ValueError(f"the recipe {name!r} exists already. Choose another name.")
+            raise SettingError(f"the recipe {name!r} exists already. Choose another name.")
         _RECIPES[name] = function
         return function
 

@@ -79,7 +79,7 @@ def run_stages(request: Request) -> Result:
         where = stack.enter_context(surrounded(prepared.settings, prepared.device, prepared.precision))
         stop = stack.enter_context(StopFlag())
         model = unwrapped_model(request.model)
-        model = model.to(device=where.device, memory_format=where.layout).train()  # type: ignore[call-overload]
+        model = model.to(device=where.device, memory_format=where.layout).train()  # type: ignore
         where.processes.agree_on_weights(model)
         optimizer = make_optimizer(request.optimizer, model, prepared.settings)
         rates = Rates(optimizer)

@@ -107,7 +107,8 @@ def joined(device: torch.device) -> Iterator[Processes]:
 def _join(backend: str) -> None:
     store, rank, world_size = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
     # torchrun keeps its store across restarts: without a prefix, new processes would connect to dead ones.
-    room = dist.PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)  # type: ignore[attr-defined]
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    room = dist.PrefixStore(f"attempt-{attempt}", store)  # type: ignore[attr-defined]
     dist.init_process_group(backend, store=room, rank=rank, world_size=world_size)
 
 

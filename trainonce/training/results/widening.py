@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from trainonce.data.samples import Samples
+from trainonce.errors import ModelError
 from trainonce.execution.comparison import Difference
 from trainonce.execution.comparison import compare as compare_tensors
 from trainonce.execution.forward import call_model, output_tensors
@@ -103,7 +104,7 @@ def compare(small: nn.Module, wide: nn.Module, samples: Samples, *, batch_size: 
     small.train(modes[0])
     wide.train(modes[1])
     if not differences:
-        raise ValueError("the model returns no tensor")
+        raise ModelError("the model returns no tensor, so the small and the dense model can't be compared.")
     return Agreement(
         num_samples=num_samples,
         num_same=num_same if num_compared else None,
