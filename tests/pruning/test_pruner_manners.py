@@ -26,7 +26,7 @@ def test_a_short_run_says_so():
     model = convolutional(12)
     with pytest.warns(
         ShortRunWarning,
-        match=r"^few updates: the controller learns 4 times [^\n]*close to its starting point[^\n]*$",
+        match=r"^few updates: the controller gets 4 in [^\n]*close to its starting point[^\n]*$",
     ) as said:
         trainonce.attach(
             model, sgd(model.parameters()), example=batch(0, 2)[0], keep_flops=0.5, total_steps=100
@@ -62,7 +62,7 @@ def test_a_run_without_a_number_of_steps_is_refused():
 @pytest.mark.parametrize("budgets", [{}, {"keep_flops": 0.5, "keep_params": 0.5}])
 def test_one_budget_is_wanted(budgets: dict[str, float]):
     model = convolutional(12)
-    with pytest.raises(BudgetError, match=r"^give one budget, keep_flops or keep_params[^\n]*$"):
+    with pytest.raises(BudgetError, match=r"^pass either keep_flops or keep_params[^\n]*$"):
         trainonce.attach(model, sgd(model.parameters()), example=batch(0, 2)[0], total_steps=1000, **budgets)
 
 
@@ -145,7 +145,7 @@ def test_a_controller_that_is_due_needs_a_closure(closure: Any):
     for _ in range(3):
         pruner.step()
     before = portrait(model, pruner)
-    with pytest.raises(PrunerError, match=r"^the controller is due: call step\(loss\)[^\n]*$"):
+    with pytest.raises(PrunerError, match=r"^the controller learns in this step: call step\(loss\)[^\n]*$"):
         pruner.step(closure)
     assert same(portrait(model, pruner), before)
 

@@ -29,7 +29,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "percent as number": ({"keep_flops": 45}, r"keep_flops must be .*got 45\. Did you mean 0\.45\?"),
     "number as text": ({"epochs": "5"}, r"epochs must be .*got '5'\. Did you mean 5\?"),
     "two budgets": ({"keep_flops": 0.5, "keep_params": 0.5}, "both set"),
-    "no epochs": ({"epochs": 0}, "epochs must be an integer at least 1"),
+    "no epochs": ({"epochs": 0}, "epochs must be an integer from 1 to 1,000,000"),
     "half an epoch": ({"epochs": 1.5}, "epochs must be an integer"),
     "one loader": ({"data": LOADER}, r"data must be a pair \(training, validation\), got DataLoader"),
     "one data set": ({"data": TensorDataset(*TRAIN)}, "data must be a pair"),

@@ -177,7 +177,7 @@ def test_a_run_that_was_left_is_recognised(tmp_path: Path):
 
 def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path):
     (tmp_path / "thesis.tex").write_text("mine")
-    with pytest.raises(SettingError, match="holds no run"):
+    with pytest.raises(SettingError, match="has no run in it"):
         run_whole(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 

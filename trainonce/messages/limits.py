@@ -32,11 +32,11 @@ class Limits:
         """The range in words, such as `a number above 0 and at most 1`."""
         if self.choices:
             return f"one of {', '.join(self.choices)}"
-        noun = {bool: "True or False", int: "an integer", float: "a number", str: "a string"}[self.kind]
+        noun = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}[self.kind]
         words = f"{noun} {self._range()}".strip()
         if self.several:
             words = f"a list, each item {words}"
-        return f"{words}, or None" if self.optional else words
+        return f"{words}, or none" if self.optional else words
 
     def allows(self, value: Any) -> bool:
         """Whether a value has the right type and is in range."""

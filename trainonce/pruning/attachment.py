@@ -110,7 +110,7 @@ def find_budget(
     """
     if (keep_flops is None) == (keep_params is None):
         raise BudgetError(
-            "give one budget, keep_flops or keep_params. keep_flops=0.45 keeps 45 % of the model's FLOPs."
+            "pass either keep_flops or keep_params. keep_flops=0.45 keeps 45 % of the model's FLOPs."
         )
     # Before the model is inspected, which takes a while.
     check_share(

@@ -66,7 +66,7 @@ class Budget:
             check_value("round_to", round_to, Limits(kind=int, at_least=1), hint, error=BudgetError)
         if not len(units):
             raise BudgetError(
-                f"{word}={share} has nothing to cut: no channel of this model may go. {units.why_kept()}"
+                f"{word}={share} can't be met: no channel of this model can be cut. {units.why_kept()}"
             )
         total = float(meter(units.alive(torch.ones(len(units)))))
         if total == 0:

@@ -133,9 +133,8 @@ class ShortRunWarning(UserWarning):
             else f"total_steps={enough_steps}"
         )
         super().__init__(
-            f"few updates: the controller learns {num_updates} times in this run, so the choice stays close "
-            f"to its starting point. The budget is met all the same; {way_out} would give enough updates "
-            f"({FEW_UPDATES})."
+            f"few updates: the controller gets {num_updates} in this run, so its choice stays close to its "
+            f"starting point. The budget is still met; {way_out} would give it enough ({FEW_UPDATES})."
         )
         self.num_updates = num_updates
         """How many updates the controller gets."""

@@ -79,11 +79,9 @@ def check_arguments(*, out: Any, settings: Any, loss: Any, policy: Any, view: An
     if policy is not None and not isinstance(policy, Policy):
         raise SettingError(f"policy must be a trainonce.policies.Policy, got {type(policy).__name__}.")
     if view is not None and not all(callable(getattr(view, name, None)) for name in ("show", "say", "close")):
-        raise SettingError(
-            f"view must have the methods show, say and close; this {type(view).__name__} has not."
-        )
+        raise SettingError(f"view must have the methods show, say and close, got {type(view).__name__}.")
     if view is not None and quiet:
-        raise SettingError("view and quiet exclude each other. Pass one of them.")
+        raise SettingError("view and quiet can't be combined. Pass one of them.")
 
 
 def make_optimizer(given: Any, model: nn.Module, settings: Settings) -> torch.optim.Optimizer:

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from trainonce.errors import ArtifactError, ModelMismatchError
+from trainonce.execution.restoring import is_expanded
 from trainonce.messages.plain_text import shorten, shown, shown_path
 from trainonce.storage.artifact.bounds import most_plan_bytes
 from trainonce.storage.artifact.manifest import Manifest, named_tensors
@@ -100,7 +101,7 @@ def load(path: str | os.PathLike[str], *, into: Model, example: Example | None =
             for name, tensor in named_tensors(into).items():
                 if name in manifest.tensors:
                     # Cut tensors have new storage; the old one still holds the old values.
-                    if tensor.data_ptr() == places.get(name) and not _is_expanded(tensor):
+                    if tensor.data_ptr() == places.get(name) and not is_expanded(tensor):
                         copies.append((tensor, tensor.clone()))
                     _write_tensor(tensor, weights[manifest.tied.get(name, name)])
         except BaseException:
@@ -156,12 +157,7 @@ def _write_files(folder: Path, manifest: Manifest, weights: dict[str, Tensor]) -
 
 
 def _write_tensor(tensor: Tensor, value: Tensor) -> None:
-    if _is_expanded(tensor):
+    if is_expanded(tensor):
         tensor.data = value.to(tensor.device, copy=True)
     else:
         tensor.copy_(value)
-
-
-def _is_expanded(tensor: Tensor) -> bool:
-    """Whether a tensor is expanded, with many elements in one memory location, and so read-only."""
-    return any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))

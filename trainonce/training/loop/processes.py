@@ -145,7 +145,7 @@ def choose_device(name: str) -> torch.device:
     if device.type == "cuda":
         if not torch.cuda.is_available():
             raise SettingError(
-                "device is cuda, and torch sees no GPU here. Use cpu, or install torch with CUDA."
+                "device is cuda, but torch finds no GPU here. Use cpu, or install torch with CUDA."
             )
         if device.index is None:
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
@@ -155,7 +155,7 @@ def choose_device(name: str) -> torch.device:
             )
         torch.cuda.set_device(device)
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise SettingError("device is mps, and torch sees none here. Use cpu.")
+        raise SettingError("device is mps, which is not available here. Use cpu.")
     return device
 
 
