@@ -49,10 +49,16 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an optimizer by name": ({"optimizer": "adamw"}, r"optimizer is a string\. Pass Settings\(opt='adamw'\)"),
     "an optimizer as number": (
         {"optimizer": 3},
-        r"optimizer is a int\. Pass a function: optimizer=lambda p:",
+        r"optimizer must be an optimizer, or a function [^\n]*, got int\. For example: optimizer=lambda p:",
     ),
     "no optimizer back": ({"optimizer": lambda parameters: None}, "must return a torch.optim.Optimizer"),
-    "settings as dict": ({"settings": {"lr": 0.1}}, r"settings is a dict\. Write Settings\(\*\*settings\)"),
+    "settings as dict": (
+        {"settings": {"lr": 0.1}},
+        r"settings must be trainonce\.Settings, got dict\. Write Settings\(\*\*settings\)",
+    ),
+        {"settings": {"lr": 0.1}},
+        r"settings must be trainonce\.Settings, got dict\. Write Settings\(\*\*settings\)",
+    ),
     "out as number": ({"out": 3}, "out must be the path of a folder, got 3"),
     "policy as text": ({"policy": "taylor"}, r"policy is a string\. Pass Settings\(policy='taylor'\)"),
     "policy as class": (

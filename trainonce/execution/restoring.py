@@ -27,6 +27,22 @@ def modes_kept(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def in_eval_mode(*models: nn.Module) -> Iterator[None]:
+    """Inside, the models are in eval mode; afterwards each is put back by its own `train`.
+
+    Layers that rewrite their weights when the mode changes (LoRA that merges) do so both times.
+    """
+    modes = [model.training for model in models]
+    for model in models:
+        model.eval()
+    try:
+        yield
+    finally:
+        for model, was_training in zip(models, modes, strict=True):
+            model.train(was_training)
+
+
+@contextmanager
 def gradients_aside(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
     """Inside, no parameter has a gradient; afterwards each has its own again.
 

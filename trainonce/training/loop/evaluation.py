@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from trainonce.data.samples import Samples
 from trainonce.errors import DataError, SettingError
 from trainonce.execution.forward import call_model
+from trainonce.execution.restoring import in_eval_mode
 from trainonce.messages.plain_text import reason_of
 from trainonce.training.batches.sources import count_samples
 from trainonce.training.loop.precision import Precision
@@ -124,12 +125,10 @@ def evaluate(
     layout: torch.memory_format = torch.contiguous_format,
 ) -> Scores:
     """Scores of the model in eval mode, over all processes; its mode is restored."""
-    was_training = model.training
-    model.eval()
     numbers = torch.arange(len(samples)).tensor_split(processes.world_size)[processes.rank]
     totals = [0.0, 0.0, 0.0, 0.0]
     counts_classes, counts_five = True, True
-    try:
+    with in_eval_mode(model):
         for inputs, targets in samples.batches(
             (piece, 0) for piece in numbers.split(batch_size) if len(piece)
         ):
@@ -147,8 +146,6 @@ def evaluate(
                 best = scores.topk(min(5, scores.shape[1]), dim=1).indices.eq(targets[:, None])
                 totals[1] += float(best[:, :1].sum())
                 totals[2] += float(best.any(dim=1).sum())
-    finally:
-        model.train(was_training)
     total_loss, ones, fives, count = processes.summed(totals)
     return Scores(
         loss=total_loss / max(1.0, count),
