@@ -56,9 +56,6 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"settings": {"lr": 0.1}},
         r"settings must be trainonce\.Settings, got dict\. Write Settings\(\*\*settings\)",
     ),
-        {"settings": {"lr": 0.1}},
-        r"settings must be trainonce\.Settings, got dict\. Write Settings\(\*\*settings\)",
-    ),
     "out as number": ({"out": 3}, "out must be the path of a folder, got 3"),
     "policy as text": ({"policy": "taylor"}, r"policy is a string\. Pass Settings\(policy='taylor'\)"),
     "policy as class": (
@@ -71,7 +68,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         r"unknown policy 'tailor'\. Did you mean taylor\?",
     ),
     "view as text": ({"view": "none"}, "view must have the methods show, say and close"),
-    "loud and quiet": ({"view": outcome, "quiet": True}, "view must have|exclude"),
+    "loud and quiet": ({"view": outcome, "quiet": True}, "view must have|can't be combined"),
 }
 
 
