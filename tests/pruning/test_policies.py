@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from support.searches import IMAGES, by_group, net, ranking, search_in, started, tower
+from trainonce.errors import SettingError
 from trainonce.pruning.policies import (
     FilterNorm,
     GeometricMedian,
@@ -220,5 +221,5 @@ def test_gradual_only_adds_and_ends_at_the_budget(num_periods: int):
 
 
 def test_gradual_without_periods_is_refused():
-    with pytest.raises(ValueError, match=r"^num_periods must be at least 1, got 0[^\n]*$"):
+    with pytest.raises(SettingError, match=r"^num_periods must be an integer of at least 1, got 0[^\n]*$"):
         Gradual(num_periods=0)

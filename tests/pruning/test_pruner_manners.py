@@ -34,7 +34,7 @@ def test_a_short_run_says_so():
     (warning,) = said
     assert isinstance(warning.message, ShortRunWarning)
     assert warning.message.num_updates == 4
-    assert f"total_steps={warning.message.enough_steps} would give enough" in str(warning.message)
+    assert f"total_steps={warning.message.enough_steps} would give it enough" in str(warning.message)
     assert "random" not in str(warning.message)
     assert warning.filename == __file__
     with warnings.catch_warnings():
