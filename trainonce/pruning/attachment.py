@@ -127,7 +127,7 @@ def find_budget(
     """
     if (keep_flops is None) == (keep_params is None):
         raise BudgetError(
-            "give one budget, keep_flops or keep_params. keep_flops=0.45 keeps 45 % of the model's FLOPs."
+            "pass either keep_flops or keep_params. keep_flops=0.45 keeps 45 % of the model's FLOPs."
         )
     # Before the model is inspected, which takes a while.
     check_share(
@@ -170,8 +170,8 @@ def _checked(model: nn.Module, optimizer: Any) -> tuple[nn.Module, torch.optim.O
 def _check_optimizer(model: nn.Module, optimizer: Any) -> None:
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise PrunerError(
-            f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}. Pass the one that "
-            "trains this model."
+            f"optimizer must be a torch.optim.Optimizer, got {kind_of(optimizer)}. Pass the one that trains "
+            "this model."
         )
     if _parameters_of(optimizer).isdisjoint(id(parameter) for parameter in model.parameters()):
         raise PrunerError(
@@ -196,9 +196,8 @@ def _check_partition(model: nn.Module, partition: Partition) -> None:
 def _check_length(total_steps: int, budget: Budget) -> None:
     if total_steps == 1 and budget.share < 1:
         raise PrunerError(
-            "a run of one optimizer step (total_steps=1) can't make a model smaller: what goes must be "
-            "pulled "
-            "to zero first. Train longer: more epochs, or smaller batches."
+            "a run of one optimizer step (total_steps=1) can't make a model smaller: channels must be pulled "
+            "to zero before they are cut. Train longer: more epochs, or smaller batches."
         )
 
 
@@ -208,12 +207,12 @@ def _find_others(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Pru
     PrunerError if one of them works on other parameters of it.
     """
     mine = _parameters_of(optimizer)
-    if any(mine.isdisjoint(_parameters_of(other.optimizer)) for other in pruners_of(model)):
+    if any(mine.isdisjoint(_parameters_of(as_one(other.optimizers))) for other in pruners_of(model)):
         # It may be from a run that is over and only not collected yet.
         gc.collect()
     others = pruners_of(model)
     for other in others:
-        if mine.isdisjoint(_parameters_of(other.optimizer)):
+        if mine.isdisjoint(_parameters_of(as_one(other.optimizers))):
             raise PrunerError(
                 f"this model has a pruner on another optimizer ({type(other.optimizer).__name__}) that "
                 "trains other parameters. Pass both optimizers to one attach, as a list, or call detach() on "

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from trainonce.errors import ArtifactError, TrainonceError
-from trainonce.messages.plain_text import reason_of, shown, shown_path
+from trainonce.messages.plain_text import reason_of, shorten, shown, shown_path
 from trainonce.storage.artifact import folder
 from trainonce.storage.artifact.about import About, Preprocessing, about_of
 from trainonce.storage.artifact.manifest import Manifest
@@ -46,7 +46,11 @@ def save(
         arguments: What it is built with, such as `{"num_classes": 10}`.
         classes: The names of its outputs, in their order.
         preprocessing: How an image becomes its input.
+
+    Raises:
+        ArtifactError: The folder exists or can't be written; nothing is left behind.
     """
+    folder.check_arguments(model, path, "model")
     given = _given(name, arguments, classes, preprocessing)
     about = given.added_to(about_of(model))
     if name is not None:
@@ -61,14 +65,27 @@ def load(
 ) -> Model | nn.Module:
     """The saved model: `into` with its cuts and weights, or built from the name in the folder.
 
-    `into` is what your own code builds: dense, cut by the first of the saved plans, or already as small as
-    the saved model; on any error it is unchanged. Models of torchvision, timm and transformers and the
-    `cifar:` ones need none, and come in eval mode. If a cut changes sizes that only the model's own code
-    reads, such as `num_heads`, the model is traced once to verify them: on dummy data shaped like the example
-    that it was cut with, or on `example`.
+    If a cut changes sizes that only the model's own code reads, such as `num_heads`, the model is traced once
+    to verify them.
+
+    Args:
+        path: The folder that `save` wrote.
+        into: What your own code builds: dense, cut by the first of the saved plans, or already as small as
+            the saved model; on any error it is unchanged. None: the model of torchvision, timm, transformers
+            or `cifar:` that the folder names, newly built and in eval mode.
+        example: What to trace the model on; None: dummy data shaped like the example that it was cut with.
+
+    Returns:
+        The model `into`, or the new one.
+
+    Raises:
+        ArtifactError: The folder is missing, incomplete, damaged, or newer than this library.
+        ModelMismatchError: The folder is sound, but was saved from another model.
     """
     if into is not None:
         return folder.load(path, into=into, example=example)
+    if not isinstance(path, str | os.PathLike):
+        raise ArtifactError(f"path must be the path of a folder, got {shorten(path)}.")
     place = Path(path)
     manifest = read_manifest(place, None)
     about = manifest.about
