@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from trainonce.pruning.attachment import attach
     from trainonce.pruning.pruner import Pruner
     from trainonce.pruning.pulling.projection import HalfSpace, Proximal
+    from trainonce.pruning.restoring import restore
     from trainonce.pruning.schedule import Phase, Schedule, ShortRunWarning, Strength
-    from trainonce.storage.artifact import load, save
+    from trainonce.storage.artifact.about import About, Preprocessing, about_of
     from trainonce.structure import cost
     from trainonce.structure.channels import ChannelGroup
     from trainonce.structure.partition import Partition
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
     from trainonce.surgery.slicing import silence
     from trainonce.tracing.operators.registry import rule
     from trainonce.training import Result, Settings, fit
+    from trainonce.zoo.artifacts import load, save
 
 __version__ = "0.2.0"
 
 __all__ = [
+    "About",
     "ArtifactError",
     "BudgetError",
     "ChannelGroup",
@@ -53,6 +56,7 @@ __all__ = [
     "Phase",
     "Plan",
     "PlanError",
+    "Preprocessing",
     "Proximal",
     "Pruner",
     "PrunerError",
@@ -64,6 +68,7 @@ __all__ = [
     "ShortRunWarning",
     "Strength",
     "TrainonceError",
+    "about_of",
     "attach",
     "cost",
     "cut",
@@ -72,6 +77,7 @@ __all__ = [
     "inspect",
     "load",
     "policies",
+    "restore",
     "rule",
     "save",
     "silence",
@@ -81,8 +87,9 @@ _HOMES = {
     "pruning.attachment": "attach",
     "pruning.pruner": "Pruner",
     "pruning.pulling.projection": "HalfSpace Proximal",
+    "pruning.restoring": "restore",
     "pruning.schedule": "Phase Schedule ShortRunWarning Strength",
-    "storage.artifact": "load save",
+    "storage.artifact.about": "About Preprocessing about_of",
     "structure.channels": "ChannelGroup",
     "structure.partition": "Partition",
     "structure.plan": "Plan",
@@ -90,6 +97,7 @@ _HOMES = {
     "surgery.slicing": "silence",
     "tracing.operators.registry": "rule",
     "training": "Result Settings fit",
+    "zoo.artifacts": "load save",
 }
 """Where each public name is defined; errors are all in `errors`.
 
