@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import trainonce
 from graphs.necks import ConvNormRelu
 from support.digits import same
+from support.searches import IMAGES, LABELS, by_group, net, ranking, search_in, started
 from trainonce.pruning.budget import Budget
 from trainonce.pruning.policies import (
     AnchoredController,
@@ -34,10 +34,6 @@ from trainonce.pruning.policies import (
     Taylor,
     Uniform,
 )
-from trainonce.pruning.units import Units
-
-IMAGES = torch.randn(4, 3, 6, 6, generator=torch.Generator().manual_seed(0))
-LABELS = torch.tensor([0, 1, 2, 3])
 
 CONTROLLERS: dict[str, Callable[[], Controller]] = {
     "recurrent": lambda: Controller(learning_rate=0.01),
@@ -46,21 +42,6 @@ CONTROLLERS: dict[str, Callable[[], Controller]] = {
     "anchored_free": lambda: AnchoredController(FreeLogits, learning_rate=0.05, ramp=0),
 }
 every_controller = pytest.mark.parametrize("make", list(CONTROLLERS.values()), ids=list(CONTROLLERS))
-
-
-def net() -> nn.Sequential:
-    """Two groups with norms, and a hidden linear layer without."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return nn.Sequential(
-            ConvNormRelu(3, 12),
-            ConvNormRelu(12, 8),
-            nn.AdaptiveAvgPool2d(1),
-            nn.Flatten(),
-            nn.Linear(8, 20),
-            nn.ReLU(),
-            nn.Linear(20, 4),
-        )
 
 
 def tower() -> nn.Sequential:
@@ -74,32 +55,6 @@ def tower() -> nn.Sequential:
             ConvNormRelu(48, 32),
             nn.Conv2d(32, 4, 6),
         )
-
-
-def search_in(
-    model: nn.Module,
-    *,
-    share: float = 0.5,
-    seed: int = 0,
-    progress: Callable[[], float] = lambda: 1.0,
-    kind: type[Budget] = Budget,
-) -> Search:
-    tensors = dict(model.named_parameters())
-    units = Units.of(trainonce.inspect(model, IMAGES), tensors.keys())
-    return Search(units, tensors, kind.of_flops(units, share, 1), seed, 100, progress)
-
-
-def started(policy: Policy, search: Search) -> Policy:
-    policy.start(search)
-    return policy
-
-
-def by_group(search: Search, vector: Tensor) -> dict[str, Tensor]:
-    return search.units.split(vector)
-
-
-def ranking(values: Tensor) -> list[int]:
-    return values.argsort().tolist()
 
 
 @pytest.mark.parametrize("order", [1, 2])
@@ -224,10 +179,7 @@ def narrowing() -> nn.Sequential:
 
 
 def search_in_narrowing(share: float = 0.5) -> Search:
-    model = narrowing()
-    tensors = dict(model.named_parameters())
-    units = Units.of(trainonce.inspect(model, torch.randn(2, 3, 16, 16)), tensors.keys())
-    return Search(units, tensors, Budget.of_flops(units, share, 1), 0, 100, lambda: 1.0)
+    return search_in(narrowing(), example=torch.randn(2, 3, 16, 16), share=share)
 
 
 def test_capacity_keeps_more_of_the_layers_whose_weights_cost_less():
@@ -263,10 +215,7 @@ class Residual(nn.Module):
 
 @pytest.mark.parametrize("share", [0.6, 0.4, 0.15])
 def test_capacity_narrows_what_many_layers_read_last(share: float):
-    model = Residual()
-    tensors = dict(model.named_parameters())
-    units = Units.of(trainonce.inspect(model, torch.randn(2, 3, 8, 8)), tensors.keys())
-    search = Search(units, tensors, Budget.of_flops(units, share, 1), 0, 100, lambda: 1.0)
+    search = search_in(Residual(), example=torch.randn(2, 3, 8, 8), share=share)
     kept = {}
     for trunk in (1.0, 3.0):
         masks = search.budget.choose(started(Capacity(trunk=trunk, exponent=0.0), search).scores())

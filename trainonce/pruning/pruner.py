@@ -44,8 +44,9 @@ class Pruner:
             before=lambda: self._algorithm.before_optimizer_step(),
             after=lambda: self._algorithm.after_optimizer_step(),
         )
-        num_updates = self._timetable.num_updates
-        if algorithm.settings.policy.uses_loss and num_updates < FEW_UPDATES and self.keep_target < 1:
+        num_updates, policy = self._timetable.num_updates, algorithm.settings.policy
+        is_short = policy.uses_loss and policy.learns and num_updates < FEW_UPDATES
+        if is_short and self.keep_target < 1:
             warn_user(ShortRunWarning(num_updates, enough_steps(self.schedule, self._timetable.total_steps)))
 
     def step(self, loss: Callable[[], Tensor] | None = None) -> bool:

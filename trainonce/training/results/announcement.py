@@ -58,7 +58,7 @@ def first_lines(
 
 def few_updates_line(trainer: Trainer) -> str | None:
     """How many epochs the controller would need, if the run is too short for it; None otherwise."""
-    if trainer.pruner is None or not trainer.policy.uses_loss:
+    if trainer.pruner is None or not (trainer.policy.uses_loss and trainer.policy.learns):
         return None
     schedule, per_epoch, epochs = (
         trainer.pruner.schedule,
