@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import trainonce
+from benchmarks.harness.recipe import AdamWRecipe
 from benchmarks.training.entry import DENSE, PEERS, Entry
-from benchmarks.training.variants import AdamWRecipe, Make, NeverBack, Variant
+from benchmarks.training.variants import Make, NeverBack, Variant
 from trainonce.pruning.policies import (
     AnchoredController,
     Capacity,
@@ -60,6 +61,7 @@ def _anchored(*arguments: Any, kind: type = AnchoredController, **prior: Any) ->
 _MAIN = {
     **DENSE,
     "ours": _ours("ours, defaults"),
+    "ours_taught": replace(_ours("ours, taught", is_extra=True), is_taught=True),
     "scratch": Entry("the shape that ours found, from scratch", "from_scratch:FromScratch", needs="ours"),
     "paper": _ours(
         "ours, the paper's constants",
