@@ -10,7 +10,13 @@ from torch import nn
 
 from trainonce.pruning.policies.policy import Policy
 from trainonce.runs.report.live import View
-from trainonce.training.arguments import Optimizer, check_arguments, check_model, describe_config
+from trainonce.training.arguments import (
+    Optimizer,
+    check_arguments,
+    check_model,
+    describe_config,
+    started_settings,
+)
 from trainonce.training.loop.evaluation import Loss
 from trainonce.training.preparation import prepare
 from trainonce.training.results.outcome import Result
@@ -25,6 +31,8 @@ def fit(
     keep_flops: float | None = None,
     keep_params: float | None = None,
     epochs: int | None = None,
+    pretrained: bool = False,
+    weights: str | Path | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     settings: Settings | None = None,
@@ -43,6 +51,8 @@ def fit(
         keep_flops: Fraction of the model's FLOPs that the small model may use; 1 trains the dense model.
         keep_params: Fraction of its parameters. Pass this or `keep_flops`, here or in `settings`.
         epochs: Passes over the training data.
+        pretrained: The model has pretrained weights: use the defaults of fine-tuning. Or in `settings`.
+        weights: A file of weights to start from, also with the defaults of fine-tuning. Or in `settings`.
         out: Folder for checkpoints, metrics, the small model and the report. None writes nothing.
         resume: Continue the interrupted run in `out`, or start it if there is none.
         settings: Everything else about the run. `keep_flops`, `keep_params` and `epochs` override it.
@@ -62,7 +72,8 @@ def fit(
     check_model(model)
     check_arguments(out=out, settings=settings, loss=loss, policy=policy, view=view, quiet=quiet)
     changes = {"keep_flops": keep_flops, "keep_params": keep_params, "epochs": epochs}
-    prepared = prepare(with_changes(settings or Settings(), **changes), policy)
+    settings = started_settings(settings, pretrained=pretrained, weights=weights)
+    prepared = prepare(with_changes(settings, **changes), policy)
     return run_stages(
         Request(
             model=model,

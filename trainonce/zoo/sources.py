@@ -5,18 +5,22 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from http.client import HTTPException
 from pathlib import PurePath
 
 from torch import nn
 
-from trainonce.errors import MissingPackageError, UnknownModelError
-from trainonce.messages.plain_text import in_one_line
+from trainonce.errors import MissingPackageError, UnknownModelError, WeightsError
+from trainonce.messages.plain_text import in_one_line, kind_and_reason
 from trainonce.structure.channels import Example
+from trainonce.zoo.head import NewHead
 from trainonce.zoo.inputs import parse_inputs
-from trainonce.zoo.names import LIBRARIES, names_code
+from trainonce.zoo.names import LIBRARIES, names_code, on_hub
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,6 +32,8 @@ class Source:
 
     model: nn.Module
     example: Example
+    new_head: NewHead | None = None
+    """The layer that is not pretrained, because another number of classes was asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +43,13 @@ class Build:
     num_classes: int | None = None
     image_size: int | None = None
     pretrained: bool = False
+    is_empty: bool = False
+    """Build what `pretrained` builds, but without its weights, which others will replace."""
+
+    @property
+    def loads(self) -> bool:
+        """Whether pretrained weights are needed."""
+        return self.pretrained and not self.is_empty
 
 
 AS_IT_COMES = Build()
@@ -54,7 +67,8 @@ def build(source: str, inputs: Sequence[str] = (), *, wanted: Build = AS_IT_COME
         from_module = importlib.import_module("trainonce.zoo.from_module")
         return from_module.build_model(source, example, wanted)
     _check_installed(library, source)
-    found = importlib.import_module(f"trainonce.zoo.from_{library}").build_model(name, wanted)
+    home = "hub" if on_hub(source) else library
+    found = importlib.import_module(f"trainonce.zoo.from_{home}").build_model(name, wanted)
     return found if example is None else replace(found, example=example)
 
 
@@ -65,7 +79,7 @@ def check_name(source: str) -> None:
         return
     _check_installed(library, source)
     known = importlib.import_module(f"trainonce.zoo.from_{library}").model_names()
-    if name not in known:
+    if name not in known and not on_hub(source):
         raise refuse_name(source, known)
 
 
@@ -110,3 +124,20 @@ def refuse_name(source: str, known: Iterable[str]) -> UnknownModelError:
         else "No model has a similar name."
     )
     return UnknownModelError(f"{in_one_line(library, 60)} has no model {in_one_line(name, 60)!r}. {advice}")
+
+
+@contextmanager
+def downloading(source: str) -> Iterator[None]:
+    """Turn a download that fails into one line; its library would tell of every attempt."""
+    log = logging.getLogger("huggingface_hub")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    except (OSError, HTTPException) as error:
+        raise WeightsError(
+            f"the pretrained weights of {in_one_line(source, 120)} can't be downloaded "
+            f"({kind_and_reason(error)}). Connect to the network, or pass a file: --weights FILE."
+        ) from None
+    finally:
+        log.setLevel(level)

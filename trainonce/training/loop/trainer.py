@@ -70,9 +70,7 @@ class Trainer:
         self.order = Order(
             torch.arange(len(train)), min(settings.samples_per_step, epoch_size), settings.seed, drawing
         )
-        self.step = 0
-        self.num_skipped = 0
-        self.num_bad_in_row = 0
+        self.step = self.num_skipped = self.num_bad_in_row = 0
         self.average = Average(model, settings.model_ema_decay) if settings.model_ema else None
         self.controller_samples = draw_controller_samples(
             len(train), settings.controller_share, settings.seed, drawing
@@ -206,6 +204,7 @@ class Trainer:
             round_to=settings.round_to,
             policy=self.policy,
             schedule=settings.schedule,
+            strength=settings.strength,
             seed=settings.seed,
         )
 

@@ -36,9 +36,15 @@ def describe_data(data: Any, train: Source, validation: Source) -> list[str]:
 
 
 def first_lines(
-    trainer: Trainer, *, name: str, data: Sequence[str], before: Mapping[str, Any], device: torch.device
+    trainer: Trainer,
+    *,
+    name: str,
+    data: Sequence[str],
+    before: Mapping[str, Any],
+    start: str,
+    device: torch.device,
 ) -> list[str]:
-    """Lines about data, model, budget and run."""
+    """Lines about data, model, start, budget and run."""
     settings, order = trainer.settings, trainer.order
     flops = (
         "unknown FLOPs"
@@ -51,6 +57,7 @@ def first_lines(
     return [
         *(f"data: {line}" for line in data),
         f"model: {name}, {flops}, {in_units(before['parameters'])} parameters",
+        f"start: {start}",
         f"budget: {_budget(trainer, before)}",
         f"run: {length}, batch size {order.batch_size}, {optimizer}, on {device}{threads}",
     ]
