@@ -13,6 +13,7 @@ from trainonce.execution.comparison import first_nan_buffer, first_not_finite
 from trainonce.pruning.algorithm import AutoTrainOnce
 from trainonce.pruning.guards.stepwatch import StepWatch
 from trainonce.pruning.notices import warn_user
+from trainonce.pruning.policies.policy import Policy
 from trainonce.pruning.progress import Progress
 from trainonce.pruning.pruner_state import STATE_VERSION, check_pruner_state
 from trainonce.pruning.saved_run import SavedRun
@@ -44,9 +45,8 @@ class Pruner:
             before=lambda: self._algorithm.before_optimizer_step(),
             after=lambda: self._algorithm.after_optimizer_step(),
         )
-        num_updates, policy = self._timetable.num_updates, algorithm.settings.policy
-        is_short = policy.uses_loss and policy.learns and num_updates < FEW_UPDATES
-        if is_short and self.keep_target < 1:
+        num_updates, learns = self._timetable.num_updates, self.policy.uses_loss and self.policy.learns
+        if learns and num_updates < FEW_UPDATES and self.keep_target < 1:
             warn_user(ShortRunWarning(num_updates, enough_steps(self.schedule, self._timetable.total_steps)))
 
     def step(self, loss: Callable[[], Tensor] | None = None) -> bool:
@@ -135,6 +135,11 @@ class Pruner:
     def schedule(self) -> Schedule:
         """The schedule, as it was given to `attach`."""
         return self._algorithm.settings.schedule
+
+    @property
+    def policy(self) -> Policy:
+        """What chooses."""
+        return self._algorithm.settings.policy
 
     @property
     def controller_loss(self) -> float | None:
@@ -235,7 +240,7 @@ class Pruner:
             fingerprint=self._fingerprint(),
             total_steps=self._timetable.total_steps,
             units=self._units,
-            policy=self._algorithm.settings.policy,
+            policy=self.policy,
         )
         if self.cuts:
             raise PrunerError(

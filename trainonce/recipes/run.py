@@ -23,6 +23,7 @@ from trainonce.runs.report.live import View
 from trainonce.structure.partition import Partition
 from trainonce.surgery.inspection import inspect
 from trainonce.training.limits import limits_of, setting
+from trainonce.training.methods import dropped_for_method
 from trainonce.training.preparation import prepare
 from trainonce.training.results.outcome import Result
 from trainonce.training.settings import RENAMED, Settings, as_plain
@@ -98,7 +99,8 @@ def run_from(values: Mapping[str, Any], start: Run) -> Run:
             changes[name] = tuple(_as_kind(item, found.kind) for item in value)
         else:
             changes[name] = _as_kind(value, found.kind)
-    return replace(start, **dropped_defaults(start, changes), **changes)
+    dropped = dropped_defaults(start, changes) | dropped_for_method(start, changes)
+    return replace(start, **dropped, **changes)
 
 
 def check_text(name: str, value: Any) -> None:

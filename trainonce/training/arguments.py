@@ -12,9 +12,11 @@ from torch import nn
 from trainonce.errors import SettingError
 from trainonce.messages.plain_text import shorten
 from trainonce.pruning.distributed import unwrapped_optimizer
+from trainonce.pruning.method import Method
 from trainonce.pruning.policies.policy import Policy
 from trainonce.training.batches.sources import Source
 from trainonce.training.loop.learning_rate import Rates, shown
+from trainonce.training.methods import PARTS
 from trainonce.training.optimizers import OPTIMIZERS
 from trainonce.training.settings import Settings, as_plain, with_changes
 
@@ -143,12 +145,14 @@ def settle(settings: Settings, train: Source, rates: Rates) -> tuple[Settings, l
 
 
 def describe_config(
-    settings: Settings, config: Any, *, optimizer: Any, policy: Policy | None
+    settings: Settings, config: Any, *, optimizer: Any, policy: Policy | None, method: Method | None
 ) -> dict[str, Any]:
-    """The settings as `config.yaml` records them; a policy object is recorded by its class."""
+    """The settings as `config.yaml` records them; a policy object by its class, a method by its name."""
     found = dict(as_plain(settings) if config is None else config)
     if optimizer is not None:
         found = {name: value for name, value in found.items() if name not in OF_OPTIMIZERS}
     if policy is not None:
         found["policy"] = type(policy).__name__
+    if method is not None:
+        found = {name: value for name, value in found.items() if name not in PARTS} | {"method": method.name}
     return found

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from trainonce.pruning.method import Method
 from trainonce.pruning.policies.policy import Policy
 from trainonce.runs.report.live import View
 from trainonce.training.arguments import (
@@ -18,6 +19,7 @@ from trainonce.training.arguments import (
     started_settings,
 )
 from trainonce.training.loop.evaluation import Loss
+from trainonce.training.methods import told_method
 from trainonce.training.preparation import prepare
 from trainonce.training.results.outcome import Result
 from trainonce.training.settings import Settings, with_changes
@@ -38,6 +40,7 @@ def fit(
     settings: Settings | None = None,
     loss: Loss | None = None,
     optimizer: Optimizer | None = None,
+    method: Method | str | None = None,
     policy: Policy | None = None,
     config: Mapping[str, Any] | None = None,
     view: View | None = None,
@@ -59,6 +62,7 @@ def fit(
         loss: Maps the model's output and the targets to the mean loss. Default: cross-entropy.
         optimizer: An optimizer, or a function that makes one from the parameters. Each parameter group
             keeps its own learning rate, scaled by the schedule. Default: the one named in `settings`.
+        method: How to prune, such as "paper". Default: as in `settings`.
         policy: Scores the channels, such as `trainonce.policies.Taylor()`. Default: as in `settings`.
         config: Recorded in `config.yaml` instead of the settings.
         view: Receives the progress: an object with `show`, `say` and `close`. Default: the terminal.
@@ -72,8 +76,9 @@ def fit(
     check_model(model)
     check_arguments(out=out, settings=settings, loss=loss, policy=policy, view=view, quiet=quiet)
     changes = {"keep_flops": keep_flops, "keep_params": keep_params, "epochs": epochs}
-    settings = started_settings(settings, pretrained=pretrained, weights=weights)
-    prepared = prepare(with_changes(settings, **changes), policy)
+    started = started_settings(settings, pretrained=pretrained, weights=weights)
+    found, chosen = told_method(started, method=method, policy=policy)
+    prepared = prepare(with_changes(found, **changes), policy, chosen)
     return run_stages(
         Request(
             model=model,
@@ -83,7 +88,9 @@ def fit(
             resume=resume,
             loss=loss,
             optimizer=optimizer,
-            config=describe_config(prepared.settings, config, optimizer=optimizer, policy=policy),
+            config=describe_config(
+                prepared.settings, config, optimizer=optimizer, policy=policy, method=chosen
+            ),
             view=view,
             quiet=quiet,
         )

@@ -8,10 +8,10 @@ from typing import Any
 from trainonce.errors import SettingError
 from trainonce.pruning.schedule import Schedule, Strength
 from trainonce.training.limits import check_fields, dependent_setting, setting
+from trainonce.training.methods import DEFAULT_METHOD, METHODS, check_method, with_method
 from trainonce.training.optimizers import OPTIMIZERS
-from trainonce.training.policy_names import DEFAULT_POLICY, POLICIES
+from trainonce.training.policy_names import POLICIES
 from trainonce.training.starts import (
-    DEPENDENT,
     FINE_TUNING,
     FROM_SCRATCH,
     Start,
@@ -64,6 +64,12 @@ class Settings:
         int,
         at_least=1,
     )
+    method: str = setting(
+        DEFAULT_METHOD,
+        "how to prune; paper: as in the paper, its controller, phases and constant lambda, with one cut",
+        str,
+        choices=tuple(METHODS),
+    )
     search_from: float = dependent_setting(
         f"fraction of the run after which the mask search starts{other_when_fine_tuning('search_from')}",
         float,
@@ -94,9 +100,9 @@ class Settings:
         above=0,
         at_most=1,
     )
-    policy: str = setting(DEFAULT_POLICY, f"how channels are scored: {', '.join(POLICIES)}", str)
-    controller_share: float = setting(
-        0.05, "fraction of the training data that the mask search uses", float, above=0, at_most=1
+    policy: str = dependent_setting(f"how channels are scored: {', '.join(POLICIES)}", str)
+    controller_share: float = dependent_setting(
+        "fraction of the training data that the mask search uses", float, above=0, at_most=1
     )
 
     epochs: int = setting(100, "passes over the training data", int, at_least=1, at_most=1_000_000)
@@ -167,17 +173,22 @@ class Settings:
     tensorboard: bool = setting(False, "write TensorBoard logs", bool)
 
     def __post_init__(self) -> None:
-        defaults = self.start.defaults(self.opt)
-        for name in DEPENDENT:
+        for name, default in self.defaults.items():
             if getattr(self, name) is None:
-                object.__setattr__(self, name, defaults[name])
+                object.__setattr__(self, name, default)
         check_fields(self)
+        check_method(self)
         check_pairs(self)
 
     @property
     def start(self) -> Start:
         """Where the run starts from, with the defaults that are in force."""
         return start_of(pretrained=self.pretrained, weights=self.weights)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The defaults that depend on the start, the optimizer and the method."""
+        return with_method(self.start.defaults(self.opt), self.method)
 
     @property
     def is_pruning(self) -> bool:

@@ -166,7 +166,7 @@ def _make_trainer(parts: _Parts) -> Trainer:
         loss=request.loss or CrossEntropy(settings.smoothing),
         mixing=mixing,
         drawing=parts.train.drawing,
-        policy=request.prepared.policy,
+        method=request.prepared.method,
     )
 
 
