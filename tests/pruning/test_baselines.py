@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import trainonce
 from support.digits import attached, batch, convolutional, perceptron, train
 from support.searches import IMAGES, LABELS, by_group, net, ranking, search_in, started
-from trainonce import PrunerError, Schedule, ShortRunWarning
+from trainonce import PrunerError, Schedule, SettingError, ShortRunWarning
 from trainonce.pruning.policies import DiscreteGates, FeatureRank, FilterNorm, SoftFilter
 from trainonce.pruning.policies.policy import Evaluate
 
@@ -99,7 +99,7 @@ def test_soft_filter_leaves_frozen_filters_alone():
 
 @pytest.mark.parametrize("bad", [0, -1, 2.5, True])
 def test_soft_filter_without_rounds_is_refused(bad: Any):
-    with pytest.raises(ValueError, match=r"^num_rounds must be at least 1, got [^\n]*$"):
+    with pytest.raises(SettingError, match=r"^num_rounds must be an integer of at least 1, got [^\n]*$"):
         SoftFilter(num_rounds=bad)
 
 
@@ -218,7 +218,7 @@ def test_feature_rank_needs_feature_maps():
 
 @pytest.mark.parametrize("name", ["num_batches", "num_images"])
 def test_feature_rank_of_nothing_is_refused(name: str):
-    with pytest.raises(ValueError, match=rf"^{name} must be at least 1, got 0[^\n]*$"):
+    with pytest.raises(SettingError, match=rf"^{name} must be an integer of at least 1, got 0[^\n]*$"):
         FeatureRank(**{name: 0})
 
 

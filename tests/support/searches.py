@@ -1,4 +1,4 @@
-"""Policies in a search of their own, without a training run around them."""
+"""Small nets, and searches in them that policies are tried in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from torch import Tensor, nn
 import trainonce
 from graphs.necks import ConvNormRelu
 from trainonce.pruning.budget import Budget
-from trainonce.pruning.policies import Policy, Search
+from trainonce.pruning.policies import (
+    Policy,
+    Search,
+)
 from trainonce.pruning.units import Units
 
 IMAGES = torch.randn(4, 3, 6, 6, generator=torch.Generator().manual_seed(0))
@@ -29,6 +32,19 @@ def net() -> nn.Sequential:
             nn.Linear(8, 20),
             nn.ReLU(),
             nn.Linear(20, 4),
+        )
+
+
+def tower() -> nn.Sequential:
+    """Layers of like cost and many channels: shares of them are fine."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(
+            ConvNormRelu(3, 32),
+            ConvNormRelu(32, 32),
+            ConvNormRelu(32, 48),
+            ConvNormRelu(48, 32),
+            nn.Conv2d(32, 4, 6),
         )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 
 from trainonce.errors import PrunerError
 from trainonce.messages.plain_text import shorten
+from trainonce.messages.suggestions import did_you_mean
 from trainonce.pruning.policies.controller import Controller
 from trainonce.pruning.policies.default import default_policy
 from trainonce.pruning.policies.policy import Policy
@@ -84,8 +84,7 @@ def find_method(method: object) -> Method:
     if isinstance(method, str) and method in METHODS:
         return METHODS[method]()
     if isinstance(method, str):
-        near = get_close_matches(method, METHODS, n=1, cutoff=0.5)
-        advice = f"Did you mean {near[0]}?" if near else f"Choose one of {', '.join(METHODS)}."
+        advice = did_you_mean(method, METHODS) or f"Choose one of {', '.join(METHODS)}."
         raise PrunerError(f"there is no method {shorten(method)}. {advice}")
     raise PrunerError(
         f"method must be one of {', '.join(METHODS)}, or a trainonce.Method such as Method.paper(), got "

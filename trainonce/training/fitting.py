@@ -14,6 +14,7 @@ from trainonce.runs.report.live import View
 from trainonce.training.arguments import (
     Optimizer,
     check_arguments,
+    check_flags,
     check_model,
     describe_config,
     started_settings,
@@ -74,6 +75,7 @@ def fit(
     Example: `small = trainonce.fit(model, (train, validation), keep_flops=0.45, out="runs/mine").model`.
     """
     check_model(model)
+    check_flags(out=out, resume=resume, quiet=quiet, config=config)
     check_arguments(out=out, settings=settings, loss=loss, policy=policy, view=view, quiet=quiet)
     changes = {"keep_flops": keep_flops, "keep_params": keep_params, "epochs": epochs}
     started = started_settings(settings, pretrained=pretrained, weights=weights)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from trainonce.errors import PrunerError
+from trainonce.messages.limits import Limits, check_value
 from trainonce.pruning.distributed import averaged
 from trainonce.pruning.policies.policy import Evaluate, Policy, Search
 from trainonce.pruning.policies.relative import relative
@@ -44,8 +45,7 @@ class FeatureRank(Policy):
                 channel is slow.
         """
         for name, value in (("num_batches", num_batches), ("num_images", num_images)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value!r}. HRank uses 500 images in all.")
+            check_value(name, value, Limits(kind=int, at_least=1), "HRank uses 500 images in all.")
         self._num_batches = num_batches
         self._num_images = num_images
 

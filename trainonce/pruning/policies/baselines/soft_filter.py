@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainonce.messages.limits import Limits, check_value
 from trainonce.pruning.policies.policy import Policy, Search
 
 
@@ -25,10 +26,7 @@ class SoftFilter(Policy):
     """
 
     def __init__(self, *, num_rounds: int = 20) -> None:
-        if not isinstance(num_rounds, int) or isinstance(num_rounds, bool) or num_rounds < 1:
-            raise ValueError(
-                f"num_rounds must be at least 1, got {num_rounds!r}. SFP has one round per epoch."
-            )
+        check_value("num_rounds", num_rounds, Limits(kind=int, at_least=1), "SFP has one round per epoch.")
         self._num_rounds = num_rounds
 
     def start(self, search: Search) -> None:
