@@ -77,23 +77,11 @@ def fit(
     check_model(model)
     check_flags(out=out, resume=resume, quiet=quiet, config=config)
     check_arguments(out=out, settings=settings, loss=loss, policy=policy, view=view, quiet=quiet)
-    changes = {"keep_flops": keep_flops, "keep_params": keep_params, "epochs": epochs}
-    started = started_settings(settings, pretrained=pretrained, weights=weights)
-    found, chosen = told_method(started, method=method, policy=policy)
-    prepared = prepare(with_changes(found, **changes), policy, chosen)
-    return run_stages(
-        Request(
-            model=model,
-            data=data,
-            prepared=prepared,
-            out=None if out is None else Path(out),
-            resume=resume,
-            loss=loss,
-            optimizer=optimizer,
-            config=describe_config(
-                prepared.settings, config, optimizer=optimizer, policy=policy, method=chosen
-            ),
-            view=view,
-            quiet=quiet,
-        )
-    )
+    start = started_settings(settings, pretrained=pretrained, weights=weights)
+    start = with_changes(start, keep_flops=keep_flops, keep_params=keep_params, epochs=epochs)
+    start, chosen = told_method(start, method=method, policy=policy)
+    prepared = prepare(start, policy, chosen)
+    config = describe_config(prepared.settings, config, optimizer=optimizer, policy=policy, method=chosen)
+    as_given: dict[str, Any] = {"resume": resume, "loss": loss, "optimizer": optimizer}
+    as_given |= {"out": None if out is None else Path(out), "view": view, "quiet": quiet}
+    return run_stages(Request(model=model, data=data, prepared=prepared, config=config, **as_given))
