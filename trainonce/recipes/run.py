@@ -204,16 +204,17 @@ def inspect_within_budget(run: Run, model: nn.Module, shape: DataSet | Shape) ->
     return partition
 
 
-def train(run: Run, *, out: Path | None, resume: bool, view: View | None) -> Result:
-    """Do a run that `check_run` has accepted.
+def train(
+    run: Run, *, out: Path | None, resume: bool, view: View | None, data: DataSet | None = None
+) -> Result:
+    """Do a run that `check_run` has accepted; on `data`, if it is opened already, or a part of it.
 
     Device, model and budget are checked before the data is read, which may be a long download.
     """
     run, shape = find_shape(run)
     prepared = prepare(run)
-    data: DataSet | None = None
     if shape is None:
-        shape = data = open_run_data(run)
+        shape = data = data or open_run_data(run)
     # A checkpoint has all weights, so that a resumed run needs no download.
     is_empty = resume and out is not None and has_checkpoint(out)
     source = _build(run, shape, is_empty=is_empty)
