@@ -16,6 +16,7 @@ from trainonce.pruning.attached import note_attached, pruners_of
 from trainonce.pruning.budget import Budget, check_share
 from trainonce.pruning.distributed import safe_to_reshape, unwrapped_model, unwrapped_optimizer
 from trainonce.pruning.guards.optimizer_state import refusal
+from trainonce.pruning.method import Method
 from trainonce.pruning.notices import warn_user
 from trainonce.pruning.optimizers import as_one
 from trainonce.pruning.policies.policy import Policy
@@ -43,6 +44,7 @@ def attach(
     keep_params: float | None = None,
     protect: Sequence[str] = (),
     round_to: int | None = None,
+    method: Method | str | None = None,
     policy: Policy | None = None,
     schedule: Schedule | None = None,
     strength: Strength | None = None,
@@ -66,6 +68,7 @@ def attach(
         keep_params: Share of the model's parameters to keep, instead of keep_flops.
         protect: Modules that must keep all their channels, as patterns: `["head*", "layer4.*"]`.
         round_to: Make widths multiples of this; None: about 1/16 of each width, at most 16.
+        method: The next four in one word, such as "paper"; None: this library's, with what you change.
         policy: What chooses the channels; None: a controller network. See `trainonce.policies`.
         schedule: When the search starts and ends, and when the model is cut; None: `Schedule()`.
         strength: How hard channels that go are pulled to zero; None: `Strength()`.
@@ -77,11 +80,10 @@ def attach(
 
     Example: `pruner = trainonce.attach(model, optimizer, example=images, keep_flops=0.45, total_steps=1000)`
     """
-    settings = PruningSettings.of(total_steps, policy, schedule, strength, pull, shrink=shrink, seed=seed)
+    chosen = PruningSettings.of(total_steps, method, policy, schedule, strength, pull, seed, shrink=shrink)
     inner, optimizer = _checked(model, optimizer)
     others = _find_others(inner, optimizer)
-    trained = {id(part) for group in optimizer.param_groups for part in group["params"] if part.requires_grad}
-    tensors = {name: parameter for name, parameter in inner.named_parameters() if id(parameter) in trained}
+    tensors = _trained(inner, optimizer)
     restored = restoring_plans(inner)
     dense = widened(inner, restored) if restored else None
     # Policies take gradients of the cost when they start, whatever mode the caller is in.
@@ -102,13 +104,12 @@ def attach(
                 optimizer,
                 tensors=tensors,
                 budget=budget,
-                settings=settings,
+                settings=chosen,
                 followers=followers,
                 dense=dense,
             )
         )
-    _replace(others, pruner)
-    return pruner
+    return _in_place_of(others, pruner)
 
 
 def find_budget(
@@ -182,6 +183,12 @@ def _check_optimizer(model: nn.Module, optimizer: Any) -> None:
         raise PrunerError(words)
 
 
+def _trained(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, nn.Parameter]:
+    """The model's parameters that the optimizer trains, by name."""
+    trained = {id(part) for group in optimizer.param_groups for part in group["params"] if part.requires_grad}
+    return {name: parameter for name, parameter in model.named_parameters() if id(parameter) in trained}
+
+
 def _check_partition(model: nn.Module, partition: Partition) -> None:
     """Raise PrunerError if a partition is of a model with other tensors."""
     try:
@@ -225,8 +232,8 @@ def _parameters_of(optimizer: torch.optim.Optimizer) -> set[int]:
     return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
 
 
-def _replace(others: list[Pruner], pruner: Pruner) -> None:
-    """Detach the others; warn if one of them had begun, because what it learned is lost."""
+def _in_place_of(others: list[Pruner], pruner: Pruner) -> Pruner:
+    """The pruner, with the others detached; a warning if one of them had begun: what it learned is lost."""
     for other in others:
         other.detach()
         if other.num_steps:
@@ -240,3 +247,4 @@ def _replace(others: list[Pruner], pruner: Pruner) -> None:
                 "the model is unchanged."
             )
     note_attached(pruner)
+    return pruner
