@@ -12,26 +12,9 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn, get_ema_multi_avg_fn
 
 import trainonce
-from support.digits import attached, convolutional, train
-from trainonce import PrunerError, Schedule
-from trainonce.pruning import policies
+from support.digits import convolutional, train
+from support.followers import STEPS, WIDTH, Caching, averaging, begun, with_pruner
 from trainonce.structure.plan import Plan
-
-SCHEDULE = Schedule(search_from=5, shrink_from=10, first_cut_from=20, settle_from=35, update_every=1)
-STEPS = 60
-WIDTH = 13
-"""Of the models in this file only: what another test has left alive is no copy of them."""
-
-
-def begun(**settings: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
-    model = convolutional(WIDTH)
-    return model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-
-
-def with_pruner(model: nn.Module, optimizer: Any, **settings: Any) -> trainonce.Pruner:
-    return attached(
-        model, optimizer, STEPS, **{"policy": policies.FilterNorm(), "schedule": SCHEDULE} | settings
-    )
 
 
 def narrowed(state: dict[str, Tensor], plan: Plan) -> dict[str, Tensor]:
@@ -40,23 +23,6 @@ def narrowed(state: dict[str, Tensor], plan: Plan) -> dict[str, Tensor]:
     for cut in plan.cuts:
         state[cut.tensor] = state[cut.tensor].index_select(cut.axis, torch.tensor(cut.kept))
     return state
-
-
-class Caching:
-    """An average that lists its tensors and the model's once, and then trusts the lists."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.ema = copy.deepcopy(model).eval().requires_grad_(False)
-        self.pairs: tuple[list[Tensor], list[Tensor]] | None = None
-        self.updates = 0
-
-    def update(self, model: nn.Module) -> None:
-        self.updates += 1
-        if self.pairs is None:
-            mine, theirs = self.ema.state_dict(), model.state_dict()
-            names = [name for name in mine if mine[name].is_floating_point()]
-            self.pairs = [mine[name] for name in names], [theirs[name] for name in names]
-        torch._foreach_lerp_(self.pairs[0], self.pairs[1], 0.1)
 
 
 def by_timm(version: str) -> Callable[[nn.Module], Any]:
@@ -71,10 +37,6 @@ def by_timm(version: str) -> Callable[[nn.Module], Any]:
 
 def by_ultralytics(model: nn.Module) -> Any:
     return pytest.importorskip("ultralytics.utils.torch_utils").ModelEMA(model, decay=0.9, tau=1)
-
-
-def averaging(**settings: Any) -> Callable[[nn.Module], AveragedModel]:
-    return lambda model: AveragedModel(model, **settings)
 
 
 AVERAGES: dict[str, tuple[Callable[[nn.Module], Any], str]] = {
@@ -246,61 +208,6 @@ def test_a_run_with_an_average_resumes_bit_for_bit(stop: int, order: str):
     resumed.finish()
     wanted = average.state_dict()
     assert all(torch.equal(part, wanted[name]) for name, part in second.state_dict().items())
-
-
-def refused(words: str, followers: Any) -> None:
-    model, optimizer = begun()
-    with pytest.raises(PrunerError, match=rf"^{words}[^\n]*$"):
-        with_pruner(model, optimizer, followers=followers)
-
-
-def test_what_is_no_follower_is_refused():
-    refused(
-        "followers must be a list of averaged copies, got AveragedModel", averaging()(convolutional(WIDTH))
-    )
-    refused("followers must be a list", "ema")
-    refused("the follower dict holds no copy of this model", [{"ema": convolutional(WIDTH)}])
-    refused("the follower NoneType holds no copy", [None])
-    refused("the follower AveragedModel holds no copy", [averaging()(convolutional(WIDTH + 1))])
-    refused("the follower Linear holds no copy", [nn.Linear(2, 2)])
-
-
-def test_the_model_itself_is_no_follower():
-    model, optimizer = begun()
-    with pytest.raises(PrunerError, match="the follower Sequential holds no copy of this model"):
-        with_pruner(model, optimizer, followers=[model])
-    with pytest.raises(PrunerError, match="the follower DataParallel holds no copy of this model"):
-        with_pruner(model, optimizer, followers=[nn.DataParallel(model)])
-
-
-def test_a_follower_that_changes_is_refused_at_the_cut_and_nothing_is_cut():
-    model, optimizer = begun()
-    average = averaging()(model)
-    pruner = with_pruner(model, optimizer, followers=[average])
-    train(model, optimizer, pruner, steps=range(15), size=8)
-    average.module[1][0] = nn.Conv2d(WIDTH, 3, 3)
-    with pytest.raises(PrunerError, match=r"^the follower AveragedModel holds no copy of this model"):
-        train(model, optimizer, pruner, steps=range(15, STEPS), size=8)
-    assert not pruner.cuts
-    assert model[1][0].out_channels == 2 * WIDTH
-
-
-class Parts(Caching):
-    """Keeps a flat view of its first weight."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__(model)
-        self.flat = {"first": [self.ema[0][0].weight.detach().flatten()]}
-
-
-def test_parts_of_weights_that_would_go_stale_are_refused():
-    model, optimizer = begun()
-    average = Parts(model)
-    pruner = with_pruner(model, optimizer, followers=[average])
-    with pytest.raises(PrunerError, match=r"^the follower Parts keeps parts of weights in 'flat'"):
-        train(model, optimizer, pruner, steps=range(STEPS), size=8)
-    assert not pruner.cuts
-    assert average.ema[1][0].out_channels == model[1][0].out_channels == 2 * WIDTH
 
 
 def test_followers_are_whole_again_if_the_model_cant_be_cut(monkeypatch: pytest.MonkeyPatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,6 +33,17 @@ from trainonce.structure.plan import Plan
 from trainonce.surgery.fitting import check_fits
 from trainonce.surgery.inspection import inspect
 from trainonce.surgery.sharding import refusal_of_shards
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BudgetRequest:
+    """How small the model is to be, and what must stay; the fields are arguments of `attach`."""
+
+    example: Example | Partition
+    keep_flops: float | None
+    keep_params: float | None
+    protect: Sequence[str]
+    round_to: int | None
 
 
 def attach(
@@ -83,24 +95,27 @@ def attach(
     chosen = PruningSettings.of(total_steps, method, policy, schedule, strength, pull, seed, shrink=shrink)
     inner, optimizer = _checked(model, optimizer)
     others = _find_others(inner, optimizer)
-    tensors = _trained(inner, optimizer)
-    restored = restoring_plans(inner)
-    dense = widened(inner, restored) if restored else None
+    request = BudgetRequest(example, keep_flops, keep_params, protect, round_to)
+    return _in_place_of(others, _started(inner, optimizer, request, chosen, followers))
+
+
+def _started(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    request: BudgetRequest,
+    chosen: PruningSettings,
+    followers: Sequence[object] | None,
+) -> Pruner:
+    tensors = _trained(model, optimizer)
+    restored = restoring_plans(model)
+    dense = widened(model, restored) if restored else None
     # Policies take gradients of the cost when they start, whatever mode the caller is in.
     with torch.inference_mode(False), torch.enable_grad():
-        budget = find_budget(
-            dense or inner,
-            example=example,
-            trained=tensors.keys(),
-            keep_flops=keep_flops,
-            keep_params=keep_params,
-            protect=protect,
-            round_to=round_to,
-        )
-        _check_length(total_steps, budget)
-        pruner = Pruner(
+        budget = find_budget(dense or model, request, trained=tensors.keys())
+        _check_length(chosen.total_steps, budget)
+        return Pruner(
             AutoTrainOnce(
-                inner,
+                model,
                 optimizer,
                 tensors=tensors,
                 budget=budget,
@@ -109,23 +124,14 @@ def attach(
                 dense=dense,
             )
         )
-    return _in_place_of(others, pruner)
 
 
-def find_budget(
-    model: nn.Module,
-    *,
-    example: Example | Partition,
-    trained: Collection[str],
-    keep_flops: float | None,
-    keep_params: float | None,
-    protect: Sequence[str],
-    round_to: int | None,
-) -> Budget:
-    """The budget of a model whose `trained` parameters an optimizer has; the rest as in `attach`.
+def find_budget(model: nn.Module, request: BudgetRequest, *, trained: Collection[str]) -> Budget:
+    """The budget of a model whose `trained` parameters an optimizer has.
 
     BudgetError if the model can't get that small.
     """
+    keep_flops, keep_params, example = request.keep_flops, request.keep_params, request.example
     if (keep_flops is None) == (keep_params is None):
         raise BudgetError(
             "pass either keep_flops or keep_params. keep_flops=0.45 keeps 45 % of the model's FLOPs."
@@ -138,11 +144,11 @@ def find_budget(
     if isinstance(example, Partition):
         _check_partition(model, example)
     else:
-        example = inspect(safe_to_reshape(model), example, protect=protect)
+        example = inspect(safe_to_reshape(model), example, protect=request.protect)
     units = Units.of(example, trained)
     if keep_flops is not None:
-        return Budget.of_flops(units, keep_flops, round_to)
-    return Budget.of_parameters(units, keep_params or 0, round_to)
+        return Budget.of_flops(units, keep_flops, request.round_to)
+    return Budget.of_parameters(units, keep_params or 0, request.round_to)
 
 
 def _checked(model: nn.Module, optimizer: Any) -> tuple[nn.Module, torch.optim.Optimizer]:

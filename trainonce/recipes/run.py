@@ -17,7 +17,7 @@ from trainonce.data.resizing import with_normalization
 from trainonce.errors import DataError, SettingError, UnknownModelError
 from trainonce.messages.plain_text import LARGEST_WHOLE, kind_and_reason, shorten, steers
 from trainonce.messages.suggestions import did_you_mean
-from trainonce.pruning.attachment import find_budget
+from trainonce.pruning.attachment import BudgetRequest, find_budget
 from trainonce.runs.folder import has_checkpoint
 from trainonce.runs.report.live import View
 from trainonce.structure.partition import Partition
@@ -192,15 +192,9 @@ def inspect_within_budget(run: Run, model: nn.Module, shape: DataSet | Shape) ->
         return None
     example = draw_image(2, 3, shape.image_size, shape.image_size)
     partition = inspect(model, example, protect=run.protect)
-    find_budget(
-        model,
-        example=partition,
-        trained={name for name, parameter in model.named_parameters() if parameter.requires_grad},
-        keep_flops=run.keep_flops,
-        keep_params=run.keep_params,
-        protect=run.protect,
-        round_to=run.round_to,
-    )
+    request = BudgetRequest(partition, run.keep_flops, run.keep_params, run.protect, run.round_to)
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    find_budget(model, request, trained=trained)
     return partition
 
 
