@@ -14,8 +14,8 @@ from torch import nn
 
 from trainonce.errors import MissingPackageError, UnknownModelError
 from trainonce.messages.plain_text import in_one_line
-from trainonce.storage.artifact.about import About, note_about
 from trainonce.messages.suggestions import did_you_mean
+from trainonce.storage.artifact.about import About, note_about
 from trainonce.structure.channels import Example
 from trainonce.zoo.inputs import parse_inputs
 from trainonce.zoo.names import LIBRARIES, names_code
