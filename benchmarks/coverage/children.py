@@ -39,6 +39,9 @@ class Limits:
     num_threads: int = 1
     """Of torch; with more of them than free cores, small operators mostly wait for each other."""
 
+    python: Path | None = None
+    """The interpreter of a peer that has an environment of its own; None is this one."""
+
     def __post_init__(self) -> None:
         """Refuse limits under which nothing could run."""
         if self.seconds <= 0 or self.memory_gb <= 0 or self.num_threads <= 0:
@@ -74,14 +77,14 @@ def _run_child(source: str, parts: list[str], limits: Limits) -> tuple[dict[str,
     with tempfile.TemporaryDirectory() as folder:
         report, errors = Path(folder) / "report.jsonl", Path(folder) / "errors.txt"
         words = (source, str(report), str(limits.memory_gb), *parts)
-        command = [sys.executable, "-m", "benchmarks.coverage.child", *words]
+        command = [str(limits.python or sys.executable), "-m", "benchmarks.coverage.child", *words]
         with errors.open("w") as stderr:
             child = subprocess.Popen(
                 command,
                 cwd=ROOT,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
-                env=child_environment(threads=limits.num_threads),
+                env=child_environment(threads=limits.num_threads, is_peer=limits.python is not None),
             )
             try:
                 in_time = _wait(child, report, limits.seconds)
