@@ -113,12 +113,12 @@ def _cells(measured: Measured) -> tuple[str, ...]:
         yes(cost_is_exact(measured), "no") + _marks(ours),
         yes(trains(measured), "no"),
         yes(survives_disk(measured), "no"),
-        seconds(turns.get("inspect_seconds")),
-        seconds(turns.get("export_seconds")),
+        said_seconds(turns.get("inspect_seconds")),
+        said_seconds(turns.get("export_seconds")),
         yes(bool(peer.get("usable")), "no"),
         yes(bool(peer.get("exact")), "no") + (" *w*" if peer.get("left_out") else ""),
         percent(peer.get("removed_share")),
-        seconds(turns.get("graph_seconds")),
+        said_seconds(turns.get("graph_seconds")),
         _remarks(measured),
     )
 
@@ -127,7 +127,7 @@ def _scale_cells(measured: Measured) -> tuple[object, ...]:
     facts = measured.parts.get("scale", {})
     memory = f"{facts['peak_gb']:.2f}" if "peak_gb" in facts else "-"
     sizes = (facts.get("num_groups", "-"), facts.get("parameters", "-"))
-    found = (seconds(facts.get("inspect_seconds")), memory, clean(facts.get("failure") or ""))
+    found = (said_seconds(facts.get("inspect_seconds")), memory, clean(facts.get("failure") or ""))
     return measured.subject.source.partition(":")[2], *sizes, *found
 
 
@@ -167,5 +167,5 @@ def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.0f}%"
 
 
-def seconds(number: float | None) -> str:
+def said_seconds(number: float | None) -> str:
     return "-" if number is None else f"{number:.1f}"
