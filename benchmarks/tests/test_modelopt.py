@@ -81,10 +81,11 @@ def test_a_part_of_a_suite_has_one_model_of_each_kind():
 
 def test_only_its_own_search_can_meet_a_budget():
     assert meets_budget(GOOD)
-    assert not meets_budget({**GOOD, "left_share": 0.501})
+    assert not meets_budget({**GOOD, "left_share": 0.502})
     assert not meets_budget({**GOOD, "by_hand": True})
     assert not meets_budget({"failure": "no model"})
     assert meets_budget(GOOD, 0.49)
+    assert meets_budget(GOOD, 0.4895)
     assert not meets_budget(GOOD, 0.48)
 
 
