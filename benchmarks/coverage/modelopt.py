@@ -52,7 +52,8 @@ compared with the whole one. The search has 10 steps (it halves an interval each
   the output's scale. Both mean what they mean for Torch-Pruning. Which channels are gone is read from the
   same model converted again; *?* where a layer is of a kind whose outputs can't be zeroed that way.
 - *FLOPs left*: as `torch.utils.flop_counter` counts, of the whole model; *budget met*: its search found a
-  subnet and that has at most half, or a thousandth of the model more: ModelOpt counts in its own way.
+  subnet and that has at most half, or a thousandth of the model more: ModelOpt counts in its own way. The
+  summary counts models for which its search found one.
 - *d*: multiples of 32, the default, don't reach the budget, so any width was allowed.
 - *h*: its search fails (why is in the remarks), so about 0.7 of every width was chosen by hand and exported.
 """
@@ -139,7 +140,8 @@ def _summary(suite: str, models: Sequence[Measured]) -> tuple[object, ...]:
     converted, usable, exact = (
         sum(bool(facts.get(fact)) for facts in found) for fact in ("num_widths", "usable", "exact")
     )
-    met = sum(meets_budget(facts) for facts in found)
+    searched = [facts for facts in found if "left_share" in facts and not facts.get("by_hand")]
+    met = f"{sum(map(meets_budget, searched))} of {len(searched)}"
     unknown = sum(bool(facts.get("usable")) and facts.get("difference") is None for facts in found)
     return suite, len(models), converted, f"{usable} / {exact}", met, unknown
 
@@ -164,7 +166,7 @@ def _budget_blocks(found: Sequence[Facts], budgets: Sequence[Measured]) -> list[
             *(m.subject.source.partition(":")[2].rpartition("@")[::2]),
             f"{facts['left_share']:.4f}{_marks(facts)}" if "left_share" in facts else "-",
             yes(meets_budget(facts, share)),
-            clean(facts.get("failure") or ""),
+            clean(_search_failure({"search_failure": facts.get("failure")})),
         )
         for m, facts, share in zip(budgets, found, asked, strict=True)
     ]
@@ -199,7 +201,7 @@ def _cells(measured: Measured) -> tuple[object, ...]:
     facts = _facts(measured)
     difference = facts.get("difference")
     is_unknown = bool(facts.get("usable")) and difference is None
-    remarks = [facts.get("failure"), facts.get("problem"), facts.get("search_failure")]
+    remarks = [facts.get("failure"), facts.get("problem"), _search_failure(facts)]
     return (
         measured.subject.source.partition(":")[2],
         facts.get("num_widths", "-"),
@@ -212,6 +214,12 @@ def _cells(measured: Measured) -> tuple[object, ...]:
         said_seconds(facts.get("search_seconds")),
         "; ".join(clean(remark) for remark in remarks if remark),
     )
+
+
+def _search_failure(facts: Facts) -> str:
+    words = facts.get("search_failure") or ""
+    # It raises its whole table of costs, and says only at the end of it what is wrong.
+    return "no subnet within the budget" if "Profiling the following subnets" in words else words
 
 
 def _marks(facts: Facts) -> str:

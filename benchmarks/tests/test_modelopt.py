@@ -105,7 +105,7 @@ def test_the_sheet_counts_what_was_found(tmp_path: Path):
     for line in (
         "2026-01-01; nvidia-modelopt 0.0.1; ",
         "A model has 60 seconds",
-        "| timm | 4 | 3 | 3 / 1 | 2 | 1 |",
+        "| timm | 4 | 3 | 3 / 1 | 2 of 2 | 1 |",
         "| b | 3 | yes | ? | - | 49% | 40% | yes | - |  |",
         "| c | 3 | yes | no | 2e-01 | 49% *h* | 40% | no | - | no / counter |",
         "| d | - | no | no | - | - | - | no | - | after build: ValueError: no |",
