@@ -17,7 +17,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainonce.errors import PrunerError
 from trainonce.messages.plain_text import shown_path
-from trainonce.pruning.distributed import unwrapped_model
 from trainonce.pruning.pruner import Pruner
 from trainonce.storage.checkpoint.folder import is_written, read_checkpoint, write_checkpoint
 
@@ -46,7 +45,7 @@ def rewrap(accelerator: Any, model: nn.Module) -> None:
     vars(model).update(state, _is_accelerate_prepared=mark)
 
 
-def register(accelerator: Any, pruner: Pruner) -> None:
+def register(accelerator: Any, model: nn.Module, pruner: Pruner) -> None:
     """Make the pruner a part of `save_state` and `load_state`.
 
     To resume, prepare and attach as in the first run, register, and call `accelerator.load_state(folder)`:
@@ -54,6 +53,7 @@ def register(accelerator: Any, pruner: Pruner) -> None:
 
     Args:
         accelerator: The Accelerator that prepared the model.
+        model: What `accelerator.prepare` returned.
         pruner: What `attach` returned.
     """
 
@@ -63,16 +63,15 @@ def register(accelerator: Any, pruner: Pruner) -> None:
             write_checkpoint(Path(folder) / STATE_FOLDER, pruner.state_dict())
 
     def load(models: list[nn.Module], folder: str) -> None:
+        del models
         place = Path(folder) / STATE_FOLDER
         if not is_written(place):
             raise PrunerError(
-                f"{shown_path(Path(folder))} was saved without a pruner: call register(accelerator, pruner) "
-                "before save_state."
+                f"{shown_path(Path(folder))} was saved without a pruner. Call register(accelerator, model, "
+                "pruner) before save_state, too."
             )
         pruner.load_state_dict(read_checkpoint(place))
-        for model in models:
-            if unwrapped_model(model) is pruner.model and pruner.cuts:
-                rewrap(accelerator, model)
+        rewrap(accelerator, model)
 
     accelerator.register_save_state_pre_hook(save)
     accelerator.register_load_state_pre_hook(load)
