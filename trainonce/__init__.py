@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     )
     from trainonce.pruning import policies
     from trainonce.pruning.attachment import attach
+    from trainonce.pruning.method import Method
     from trainonce.pruning.pruner import Pruner
     from trainonce.pruning.pulling.projection import HalfSpace, Proximal
     from trainonce.pruning.restoring import restore
     from trainonce.pruning.schedule import Phase, Schedule, ShortRunWarning, Strength
-    from trainonce.storage.artifact import load, save
+    from trainonce.storage.artifact.about import About, Preprocessing, about_of
     from trainonce.structure import cost
     from trainonce.structure.channels import ChannelGroup
     from trainonce.structure.partition import Partition
@@ -36,10 +37,12 @@ if TYPE_CHECKING:
     from trainonce.surgery.slicing import silence
     from trainonce.tracing.operators.registry import rule
     from trainonce.training import Result, Settings, fit
+    from trainonce.zoo.artifacts import load, save
 
 __version__ = "0.2.0"
 
 __all__ = [
+    "About",
     "ArtifactError",
     "BudgetError",
     "ChannelGroup",
@@ -48,12 +51,14 @@ __all__ = [
     "DivergedError",
     "HalfSpace",
     "LossError",
+    "Method",
     "ModelError",
     "ModelMismatchError",
     "Partition",
     "Phase",
     "Plan",
     "PlanError",
+    "Preprocessing",
     "Proximal",
     "Pruner",
     "PrunerError",
@@ -65,6 +70,7 @@ __all__ = [
     "ShortRunWarning",
     "Strength",
     "TrainonceError",
+    "about_of",
     "attach",
     "cost",
     "cut",
@@ -81,11 +87,12 @@ __all__ = [
 
 _HOMES = {
     "pruning.attachment": "attach",
+    "pruning.method": "Method",
     "pruning.pruner": "Pruner",
     "pruning.pulling.projection": "HalfSpace Proximal",
     "pruning.restoring": "restore",
     "pruning.schedule": "Phase Schedule ShortRunWarning Strength",
-    "storage.artifact": "load save",
+    "storage.artifact.about": "About Preprocessing about_of",
     "structure.channels": "ChannelGroup",
     "structure.partition": "Partition",
     "structure.plan": "Plan",
@@ -93,6 +100,7 @@ _HOMES = {
     "surgery.slicing": "silence",
     "tracing.operators.registry": "rule",
     "training": "Result Settings fit",
+    "zoo.artifacts": "load save",
 }
 """Where each public name is defined; errors are all in `errors`.
 

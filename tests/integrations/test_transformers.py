@@ -251,8 +251,8 @@ def test_two_processes_train_one_small_model(tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "give one budget"),
-        ({"keep_flops": 0.5, "keep_params": 0.5}, "give one budget"),
+        ({}, "pass either keep_flops or keep_params"),
+        ({"keep_flops": 0.5, "keep_params": 0.5}, "pass either keep_flops or keep_params"),
         ({"keep_flops": 50}, "Did you mean 0.5"),
         ({"keep_flop": 0.5}, "Did you mean keep_flops"),
         ({"keep_flops": 0.5, "model": None}, "there is no option"),

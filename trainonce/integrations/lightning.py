@@ -18,6 +18,7 @@ from trainonce.integrations.probe import ModelCall, first_call
 from trainonce.integrations.request import PruningRequest, advanced
 from trainonce.messages.plain_text import quoted
 from trainonce.pruning.pruner import Pruner
+from trainonce.pruning.restored import note_restored
 from trainonce.pruning.restoring import restore as restore_shapes
 
 try:
@@ -120,6 +121,9 @@ class TrainOnceCallback(Callback):
                 f"TrainOnceCallback(module={name!r})."
             )
         self._name = name
+        if self._saved is None:
+            # A module that was restored only to have its weights begins a new run.
+            note_restored(call.module, ())
         self.pruner = self._request.attach(
             call.module,
             optimizers[0] if len(optimizers) == 1 else optimizers,

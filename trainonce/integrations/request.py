@@ -18,7 +18,6 @@ from trainonce.messages.plain_text import quoted
 from trainonce.pruning.attachment import attach
 from trainonce.pruning.budget import check_one_budget
 from trainonce.pruning.pruner import Pruner
-from trainonce.pruning.restored import note_restored
 from trainonce.structure.channels import Example
 
 _NAMES = tuple(inspect.signature(attach).parameters)[2:]
@@ -57,9 +56,6 @@ class PruningRequest:
         Python and numpy continue as if nothing had been inspected, so that it draws the same numbers.
         """
         options = {"example": example, "total_steps": total_steps, **self.options}
-        if state is None:
-            # A model that was restored only to have its weights begins a new run.
-            note_restored(model, ())
         with _streams_kept():
             pruner = attach(model, optimizer, **options)
         if state is not None:

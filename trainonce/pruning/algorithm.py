@@ -85,6 +85,7 @@ class AutoTrainOnce:
             settings.seed,
             timetable.num_updates,
             lambda: timetable.search_progress(self.num_steps),
+            model,
         )
         policy.start(self._search)
 
@@ -293,7 +294,7 @@ class AutoTrainOnce:
             # It must not end a long run, which continues at full size; `finish` says why.
             self._cuts_early = False
             self.notices.once(
-                "cut", f"the model could not be cut at step {self.num_steps}: {error} Training goes on."
+                "cut", f"the model could not be cut at step {self.num_steps}: {error} Training continues."
             )
             return False
         return True

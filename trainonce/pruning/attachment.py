@@ -16,6 +16,7 @@ from trainonce.pruning.attached import note_attached, pruners_of
 from trainonce.pruning.budget import Budget, check_one_budget
 from trainonce.pruning.distributed import safe_to_reshape, unwrapped_model, unwrapped_optimizer
 from trainonce.pruning.guards.optimizer_state import refusal
+from trainonce.pruning.method import Method
 from trainonce.pruning.notices import warn_user
 from trainonce.pruning.optimizers import as_one
 from trainonce.pruning.policies.policy import Policy
@@ -43,6 +44,7 @@ def attach(
     keep_params: float | None = None,
     protect: Sequence[str] = (),
     round_to: int | None = None,
+    method: Method | str | None = None,
     policy: Policy | None = None,
     schedule: Schedule | None = None,
     strength: Strength | None = None,
@@ -66,6 +68,7 @@ def attach(
         keep_params: Share of the model's parameters to keep, instead of keep_flops.
         protect: Modules that must keep all their channels, as patterns: `["head*", "layer4.*"]`.
         round_to: Make widths multiples of this; None: about 1/16 of each width, at most 16.
+        method: The next four in one word, such as "paper"; None: this library's, with what you change.
         policy: What chooses the channels; None: a controller network. See `trainonce.policies`.
         schedule: When the search starts and ends, and when the model is cut; None: `Schedule()`.
         strength: How hard channels that go are pulled to zero; None: `Strength()`.
@@ -77,11 +80,10 @@ def attach(
 
     Example: `pruner = trainonce.attach(model, optimizer, example=images, keep_flops=0.45, total_steps=1000)`
     """
-    settings = PruningSettings.of(total_steps, policy, schedule, strength, pull, shrink=shrink, seed=seed)
+    chosen = PruningSettings.of(total_steps, method, policy, schedule, strength, pull, seed, shrink=shrink)
     inner, optimizer = _checked(model, optimizer)
     others = _find_others(inner, optimizer)
-    trained = {id(part) for group in optimizer.param_groups for part in group["params"] if part.requires_grad}
-    tensors = {name: parameter for name, parameter in inner.named_parameters() if id(parameter) in trained}
+    tensors = _trained(inner, optimizer)
     restored = restoring_plans(inner)
     dense = widened(inner, restored) if restored else None
     # Policies take gradients of the cost when they start, whatever mode the caller is in.
@@ -102,13 +104,12 @@ def attach(
                 optimizer,
                 tensors=tensors,
                 budget=budget,
-                settings=settings,
+                settings=chosen,
                 followers=followers,
                 dense=dense,
             )
         )
-    _replace(others, pruner)
-    return pruner
+    return _in_place_of(others, pruner)
 
 
 def find_budget(
@@ -163,8 +164,8 @@ def _checked(model: nn.Module, optimizer: Any) -> tuple[nn.Module, torch.optim.O
 def _check_optimizer(model: nn.Module, optimizer: Any) -> None:
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise PrunerError(
-            f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}. Pass the one that "
-            "trains this model."
+            f"optimizer must be a torch.optim.Optimizer, got {kind_of(optimizer)}. Pass the one that trains "
+            "this model."
         )
     if _parameters_of(optimizer).isdisjoint(id(parameter) for parameter in model.parameters()):
         raise PrunerError(
@@ -173,6 +174,12 @@ def _check_optimizer(model: nn.Module, optimizer: Any) -> None:
         )
     if (words := refusal(optimizer)) is not None:
         raise PrunerError(words)
+
+
+def _trained(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, nn.Parameter]:
+    """The model's parameters that the optimizer trains, by name."""
+    trained = {id(part) for group in optimizer.param_groups for part in group["params"] if part.requires_grad}
+    return {name: parameter for name, parameter in model.named_parameters() if id(parameter) in trained}
 
 
 def _check_partition(model: nn.Module, partition: Partition) -> None:
@@ -189,9 +196,8 @@ def _check_partition(model: nn.Module, partition: Partition) -> None:
 def _check_length(total_steps: int, budget: Budget) -> None:
     if total_steps == 1 and budget.share < 1:
         raise PrunerError(
-            "a run of one optimizer step (total_steps=1) can't make a model smaller: what goes must be "
-            "pulled "
-            "to zero first. Train longer: more epochs, or smaller batches."
+            "a run of one optimizer step (total_steps=1) can't make a model smaller: channels must be pulled "
+            "to zero before they are cut. Train longer: more epochs, or smaller batches."
         )
 
 
@@ -201,12 +207,12 @@ def _find_others(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Pru
     PrunerError if one of them works on other parameters of it.
     """
     mine = _parameters_of(optimizer)
-    if any(mine.isdisjoint(_parameters_of(other.optimizer)) for other in pruners_of(model)):
+    if any(mine.isdisjoint(_parameters_of(as_one(other.optimizers))) for other in pruners_of(model)):
         # It may be from a run that is over and only not collected yet.
         gc.collect()
     others = pruners_of(model)
     for other in others:
-        if mine.isdisjoint(_parameters_of(other.optimizer)):
+        if mine.isdisjoint(_parameters_of(as_one(other.optimizers))):
             raise PrunerError(
                 f"this model has a pruner on another optimizer ({type(other.optimizer).__name__}) that "
                 "trains other parameters. Pass both optimizers to one attach, as a list, or call detach() on "
@@ -219,8 +225,8 @@ def _parameters_of(optimizer: torch.optim.Optimizer) -> set[int]:
     return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
 
 
-def _replace(others: list[Pruner], pruner: Pruner) -> None:
-    """Detach the others; warn if one of them had begun, because what it learned is lost."""
+def _in_place_of(others: list[Pruner], pruner: Pruner) -> Pruner:
+    """The pruner, with the others detached; a warning if one of them had begun: what it learned is lost."""
     for other in others:
         other.detach()
         if other.num_steps:
@@ -234,3 +240,4 @@ def _replace(others: list[Pruner], pruner: Pruner) -> None:
                 "the model is unchanged."
             )
     note_attached(pruner)
+    return pruner

@@ -17,7 +17,7 @@ def refusal_to_finish(algorithm: AutoTrainOnce, watch: StepWatch) -> str | None:
     if (name := first_nan_buffer(algorithm.model)) is not None:
         return (
             f"{name} holds NaN, and so would the small model's outputs: a batch that is not finite went "
-            "through it. Put it right (batch norm: reset_running_stats(), then some batches in training "
+            "through it. Fix it (batch norm: reset_running_stats(), then some batches in training "
             "mode) and call finish() again."
         )
     return None if algorithm.is_ready else _why_not_ready(algorithm, watch)

@@ -14,6 +14,7 @@ from trainonce.pruning.finishing import refusal_to_finish
 from trainonce.pruning.guards.stepwatch import StepWatch
 from trainonce.pruning.notices import warn_user
 from trainonce.pruning.optimizers import members_of
+from trainonce.pruning.policies.policy import Policy
 from trainonce.pruning.progress import Progress
 from trainonce.pruning.pruner_state import STATE_VERSION, check_pruner_state
 from trainonce.pruning.restored import are_same_cuts, note_restored, restoring_plans
@@ -46,8 +47,8 @@ class Pruner:
             before=lambda: self._algorithm.before_optimizer_step(),
             after=lambda: self._algorithm.after_optimizer_step(),
         )
-        num_updates = self._timetable.num_updates
-        if algorithm.settings.policy.uses_loss and num_updates < FEW_UPDATES and self.keep_target < 1:
+        num_updates, learns = self._timetable.num_updates, self.policy.uses_loss and self.policy.learns
+        if learns and num_updates < FEW_UPDATES and self.keep_target < 1:
             warn_user(ShortRunWarning(num_updates, enough_steps(self.schedule, self._timetable.total_steps)))
 
     def step(self, loss: Callable[[], Tensor] | None = None) -> bool:
@@ -75,8 +76,8 @@ class Pruner:
             return False
         if self._algorithm.needs_loss and not callable(loss):
             raise PrunerError(
-                "the controller is due: call step(loss) with a function that returns the loss on a batch, "
-                "such as lambda: criterion(model(images), labels)."
+                "the controller learns in this step: call step(loss) with a function that returns the loss "
+                "on a batch, such as lambda: criterion(model(images), labels)."
             )
         self._watch.pruner_stepped()
         return self._algorithm.advance(loss)
@@ -145,6 +146,11 @@ class Pruner:
     def schedule(self) -> Schedule:
         """The schedule, as it was given to `attach`."""
         return self._algorithm.settings.schedule
+
+    @property
+    def policy(self) -> Policy:
+        """What chooses."""
+        return self._algorithm.settings.policy
 
     @property
     def controller_loss(self) -> float | None:
@@ -247,7 +253,7 @@ class Pruner:
             fingerprint=self._fingerprint(),
             total_steps=self.total_steps,
             units=self._units,
-            policy=self._algorithm.settings.policy,
+            policy=self.policy,
         )
         if self.cuts:
             raise PrunerError(

@@ -67,8 +67,8 @@ def stage_of(folder: Path) -> Stage:
         return Stage.NEW
     if not (folder / CONFIG).is_file():
         raise SettingError(
-            f"out is {shown_path(folder)}, which exists and holds no run. Choose another folder, or empty "
-            "this one."
+            f"out is {shown_path(folder)}, which is not empty and has no run in it. Choose another folder, "
+            "or empty this one."
         )
     return Stage.FINISHED if (folder / REPORT).is_file() else Stage.UNFINISHED
 
@@ -94,6 +94,11 @@ def check_start(folder: Path, *, resume: bool) -> Stage:
                 f"Resume with {how_to_resume(folder, read_config(folder))}, or choose another out."
             )
     return stage
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether the run in a folder can only go on from a checkpoint, and not begin again."""
+    return any(path.is_dir() for path in (folder / CHECKPOINTS).glob(f"step-{9 * '[0-9]'}"))
 
 
 def read_config(folder: Path) -> dict[str, Any]:

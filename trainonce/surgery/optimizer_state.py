@@ -23,12 +23,12 @@ def check_owned(optimizer: Any, model: nn.Module) -> list[torch.optim.Optimizer]
         if not isinstance(member, torch.optim.Optimizer):
             raise PlanError(
                 f"optimizer must be a torch.optim.Optimizer, got {type(member).__name__}. Pass the one that "
-                "trains this model, or none."
+                "trains this model, or leave it out."
             )
         if not any(id(parameter) in own for group in member.param_groups for parameter in group["params"]):
             raise PlanError(
                 f"this {type(member).__name__} trains none of the model's parameters. Pass the optimizer "
-                "that trains this model, or none."
+                "that trains this model, or leave it out."
             )
     return optimizers
 

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
 from trainonce.errors import SettingError
+from trainonce.messages.limits import Limits, check_value
 from trainonce.messages.plain_text import shorten
 from trainonce.pruning.distributed import unwrapped_optimizer
+from trainonce.pruning.method import Method
 from trainonce.pruning.policies.policy import Policy
 from trainonce.training.batches.sources import Source
-from trainonce.training.limits import defaults_of
 from trainonce.training.loop.learning_rate import Rates, shown
+from trainonce.training.methods import PARTS
 from trainonce.training.optimizers import OPTIMIZERS
 from trainonce.training.settings import Settings, as_plain, with_changes
 
 Optimizer = torch.optim.Optimizer | Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 OF_OPTIMIZERS = ("opt", "momentum", "nesterov", "weight_decay")
 """Settings that have no effect if `fit` is given an optimizer."""
+
+_FLAG = Limits(kind=bool)
 
 
 def check_model(model: Any) -> None:
@@ -39,13 +43,23 @@ def check_model(model: Any) -> None:
         )
 
 
+def check_flags(*, out: Any, resume: Any, quiet: Any, config: Any) -> None:
+    """Raise SettingError for a flag that is neither True nor False, or that has nothing to act on."""
+    check_value("resume", resume, _FLAG)
+    check_value("quiet", quiet, _FLAG)
+    if resume and out is None:
+        raise SettingError("resume=True needs out=, the folder of the run to continue.")
+    if config is not None and not isinstance(config, Mapping):
+        raise SettingError(f"config must be a dict, got {type(config).__name__}.")
+
+
 def check_arguments(*, out: Any, settings: Any, loss: Any, policy: Any, view: Any, quiet: bool) -> None:
     """Raise SettingError for the first argument of a wrong type."""
     if settings is not None and not isinstance(settings, Settings):
         advice = (
             "Write Settings(**settings)." if isinstance(settings, dict) else "Pass trainonce.Settings(...)."
         )
-        raise SettingError(f"settings is a {type(settings).__name__}. {advice}")
+        raise SettingError(f"settings must be trainonce.Settings, got {type(settings).__name__}. {advice}")
     if out is not None and not isinstance(out, str | os.PathLike):
         raise SettingError(f"out must be the path of a folder, got {shorten(out)}.")
     if isinstance(loss, type):
@@ -66,11 +80,25 @@ def check_arguments(*, out: Any, settings: Any, loss: Any, policy: Any, view: An
     if policy is not None and not isinstance(policy, Policy):
         raise SettingError(f"policy must be a trainonce.policies.Policy, got {type(policy).__name__}.")
     if view is not None and not all(callable(getattr(view, name, None)) for name in ("show", "say", "close")):
-        raise SettingError(
-            f"view must have the methods show, say and close; this {type(view).__name__} has not."
-        )
+        raise SettingError(f"view must have the methods show, say and close, got {type(view).__name__}.")
     if view is not None and quiet:
-        raise SettingError("view and quiet exclude each other. Pass one of them.")
+        raise SettingError("view and quiet can't be combined. Pass one of them.")
+
+
+def started_settings(settings: Settings | None, *, pretrained: Any, weights: Any) -> Settings:
+    """The settings with the start that `fit` was told; its defaults must be those of that start."""
+    if weights is not None and not isinstance(weights, str | os.PathLike):
+        raise SettingError(f"weights must be the path of a file, got {shorten(weights)}.")
+    given = {"pretrained": pretrained, "weights": None if weights is None else os.fspath(weights)}
+    if settings is None:
+        return Settings(**given)
+    for name, value in given.items():
+        if value not in (None, False, getattr(settings, name)):
+            raise SettingError(
+                f"{name} is given beside settings, which have their defaults already. Pass it there: "
+                f"Settings({name}={shorten(value)}, ...)."
+            )
+    return settings
 
 
 def make_optimizer(given: Any, model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
@@ -87,8 +115,8 @@ def make_optimizer(given: Any, model: nn.Module, settings: Settings) -> torch.op
     if not isinstance(given, torch.optim.Optimizer):
         if not callable(given):
             raise SettingError(
-                f"optimizer is a {type(given).__name__}. Pass a function: optimizer=lambda p: "
-                "torch.optim.AdamW(p, lr=1e-3)."
+                f"optimizer must be an optimizer, or a function that makes one from the parameters, got "
+                f"{type(given).__name__}. For example: optimizer=lambda p: torch.optim.AdamW(p, lr=1e-3)."
             )
         found = unwrapped_optimizer(given(model.parameters()))
     if not isinstance(found, torch.optim.Optimizer):
@@ -119,7 +147,7 @@ def settle(settings: Settings, train: Source, rates: Rates) -> tuple[Settings, l
         notes.append(
             f"using batch_size={batch_size} from the settings, not the DataLoader's {train.batch_size}"
         )
-    if settings.lr not in (rates.highest, defaults_of(Settings)["lr"]):
+    if settings.lr not in (rates.highest, settings.start.defaults(settings.opt)["lr"]):
         notes.append(
             f"using the optimizer's learning rate {shown(rates.own)}, not lr={settings.lr:g} from the "
             "settings"
@@ -128,12 +156,14 @@ def settle(settings: Settings, train: Source, rates: Rates) -> tuple[Settings, l
 
 
 def describe_config(
-    settings: Settings, config: Any, *, optimizer: Any, policy: Policy | None
+    settings: Settings, config: Any, *, optimizer: Any, policy: Policy | None, method: Method | None
 ) -> dict[str, Any]:
-    """The settings as `config.yaml` records them; a policy object is recorded by its class."""
+    """The settings as `config.yaml` records them; a policy object by its class, a method by its name."""
     found = dict(as_plain(settings) if config is None else config)
     if optimizer is not None:
         found = {name: value for name, value in found.items() if name not in OF_OPTIMIZERS}
     if policy is not None:
         found["policy"] = type(policy).__name__
+    if method is not None:
+        found = {name: value for name, value in found.items() if name not in PARTS} | {"method": method.name}
     return found
