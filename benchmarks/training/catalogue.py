@@ -213,4 +213,29 @@ SHAPES = {
     "shape_any": _shape("the default prior, any width, not rounded", 3, 0.0, round_to=1),
 }
 
-CONTENDERS: dict[str, Entry] = {**_MAIN, **VARIANTS, **SHAPES}
+_BEGUN = {"search_from": 0.0, "shrink_from": 0.02}
+"""Pretrained weights are no noise: the search begins at once."""
+
+_EARLY_TWICE = trainonce.Schedule(**_BEGUN, first_cut_from=0.05, settle_from=0.15)
+_EARLY_ONCE = trainonce.Schedule(**_BEGUN, first_cut_from=0.10, settle_from=0.10)
+
+TUNED = {
+    "early_twice": _extra("cut at 5 and 15 %", schedule=_EARLY_TWICE),
+    "early_once": _extra("cut at 10 %", schedule=_EARLY_ONCE),
+    "early_prior": _policy("capacity, cut at 10 %", Make(Capacity), is_extra=True, schedule=_EARLY_ONCE),
+    "early_even": _policy(
+        "capacity, even, cut at 10 %", Make(Capacity, trunk=1.0), is_extra=True, schedule=_EARLY_ONCE
+    ),
+    "early_prior_taylor": _policy(
+        "capacity, Taylor within layers, cut at 10 %",
+        Make(Capacity, Make(Taylor)),
+        is_extra=True,
+        schedule=_EARLY_ONCE,
+    ),
+    "prior_twice": _policy(
+        "capacity, cut at 5 and 15 %", Make(Capacity), is_extra=True, schedule=_EARLY_TWICE
+    ),
+}
+"""What was tried for runs that begin with pretrained weights."""
+
+CONTENDERS: dict[str, Entry] = {**_MAIN, **VARIANTS, **SHAPES, **TUNED}

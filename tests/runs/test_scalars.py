@@ -17,14 +17,8 @@ from trainonce.recipes.run import Run
 from trainonce.runs.scalars import Scalars
 from trainonce.training import fit
 from trainonce.training.preparation import prepare
-from trainonce.training.results import outcome
 
 accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-
-
-@pytest.fixture(autouse=True)
-def no_long_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
 
 
 def make_history(num_epochs: int) -> list[dict[str, Any]]:

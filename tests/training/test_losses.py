@@ -25,12 +25,6 @@ from trainonce.runs.report.writing import read_report
 from trainonce.storage.checkpoint import find_newest, folder
 from trainonce.training import fit
 from trainonce.training.batches.sources import as_samples
-from trainonce.training.results import outcome
-
-
-@pytest.fixture(autouse=True)
-def no_long_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
 
 
 class Mortal(Dataset):

@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+from trainonce.messages.limits import Limits
 from trainonce.messages.plain_text import shorten
 from trainonce.recipes.run import Run
-from trainonce.training.limits import Limits, defaults_of, limits_of
+from trainonce.training.limits import defaults_of, limits_of
 
 SHORT = {"batch_size": ("-b",), "workers": ("-j",)}
 SECTIONS = {

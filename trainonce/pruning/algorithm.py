@@ -293,7 +293,7 @@ class AutoTrainOnce:
         except PlanError as error:
             self._cuts_early = False
             self.notices.once(
-                "cut", f"the model could not be cut at step {self.num_steps}: {error} Training goes on."
+                "cut", f"the model could not be cut at step {self.num_steps}: {error} Training continues."
             )
             return False
         return True

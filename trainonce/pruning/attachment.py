@@ -110,7 +110,7 @@ def find_budget(
     """
     if (keep_flops is None) == (keep_params is None):
         raise BudgetError(
-            "give one budget, keep_flops or keep_params. keep_flops=0.45 keeps 45 % of the model's FLOPs."
+            "pass either keep_flops or keep_params. keep_flops=0.45 keeps 45 % of the model's FLOPs."
         )
     # Before the model is inspected, which takes a while.
     check_share(
@@ -136,8 +136,8 @@ def _checked(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Mod
     model, optimizer = unwrapped_model(model), unwrapped_optimizer(optimizer)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise PrunerError(
-            f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}. Pass the one that "
-            "trains this model."
+            f"optimizer must be a torch.optim.Optimizer, got {kind_of(optimizer)}. Pass the one that trains "
+            "this model."
         )
     if _parameters_of(optimizer).isdisjoint(id(parameter) for parameter in model.parameters()):
         raise PrunerError(
@@ -163,9 +163,8 @@ def _check_partition(model: nn.Module, partition: Partition) -> None:
 def _check_length(total_steps: int, budget: Budget) -> None:
     if total_steps == 1 and budget.share < 1:
         raise PrunerError(
-            "a run of one optimizer step (total_steps=1) can't make a model smaller: what goes must be "
-            "pulled "
-            "to zero first. Train longer: more epochs, or smaller batches."
+            "a run of one optimizer step (total_steps=1) can't make a model smaller: channels must be pulled "
+            "to zero before they are cut. Train longer: more epochs, or smaller batches."
         )
 
 

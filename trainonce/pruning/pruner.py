@@ -73,8 +73,8 @@ class Pruner:
             return False
         if self._algorithm.needs_loss and not callable(loss):
             raise PrunerError(
-                "the controller is due: call step(loss) with a function that returns the loss on a batch, "
-                "such as lambda: criterion(model(images), labels)."
+                "the controller learns in this step: call step(loss) with a function that returns the loss "
+                "on a batch, such as lambda: criterion(model(images), labels)."
             )
         self._watch.pruner_stepped()
         return self._algorithm.advance(loss)
@@ -95,7 +95,7 @@ class Pruner:
         if (name := first_nan_buffer(self.model)) is not None:
             raise PrunerError(
                 f"{name} holds NaN, and so would the small model's outputs: a batch that is not finite went "
-                "through it. Put it right (batch norm: reset_running_stats(), then some batches in training "
+                "through it. Fix it (batch norm: reset_running_stats(), then some batches in training "
                 "mode) and call finish() again."
             )
         if not self._algorithm.is_ready:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainonce.errors import PrunerError
+from trainonce.messages.limits import SEED, Limits, check_value
+from trainonce.messages.plain_text import shorten
 from trainonce.pruning.policies.default import default_policy
 from trainonce.pruning.policies.policy import Policy
 from trainonce.pruning.pulling.projection import Proximal, Pull
 from trainonce.pruning.schedule import Schedule, Strength, Timetable
+
+_STEPS = Limits(kind=int, at_least=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -38,11 +42,13 @@ class PruningSettings:
         seed: int,
     ) -> PruningSettings:
         """The settings with defaults for what is None; PrunerError for anything of the wrong kind."""
-        if not isinstance(total_steps, int) or isinstance(total_steps, bool) or total_steps < 1:
+        if not _STEPS.allows(total_steps):
             raise PrunerError(
-                f"total_steps must be the number of optimizer steps in the whole run, got {total_steps!r}. "
-                "Pass len(loader) * epochs."
+                f"total_steps must be the number of optimizer steps in the whole run, got "
+                f"{shorten(total_steps)}. Pass len(loader) * epochs."
             )
+        check_value("shrink", shrink, Limits(kind=bool), error=PrunerError)
+        check_value("seed", seed, SEED, error=PrunerError)
         _check_kind(policy, Policy, "policy must be an object such as trainonce.policies.FilterNorm()")
         _check_kind(schedule, Schedule, "schedule must be a trainonce.Schedule such as Schedule.paper()")
         _check_kind(strength, Strength, "strength must be a trainonce.Strength such as Strength.constant(10)")
@@ -63,7 +69,7 @@ class PruningSettings:
 
     @property
     def timetable(self) -> Timetable:
-        """The schedule in steps; ValueError if its phases are out of order."""
+        """The schedule in steps; SettingError if its phases are out of order."""
         return self.schedule.in_steps(self.total_steps)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from trainonce.data.identity.keeping import check_evaluated, read_identity
 from trainonce.data.resizing import with_normalization
 from trainonce.errors import DataError, SettingError, UnknownModelError
 from trainonce.messages.plain_text import LARGEST_WHOLE, kind_and_reason, shorten, steers
+from trainonce.messages.suggestions import did_you_mean
 from trainonce.pruning.attachment import find_budget
 from trainonce.runs.report.live import View
 from trainonce.structure.partition import Partition
@@ -87,9 +87,8 @@ def run_from(values: Mapping[str, Any], start: Run) -> Run:
                 "was started with it can be resumed by trainonce 0.1 only."
             )
         if name not in limits:
-            near = get_close_matches(name, limits, n=1, cutoff=0.5)
-            advice = f"Did you mean {near[0]}?" if near else "trainonce train --help lists all settings."
-            raise SettingError(f"there is no setting {shorten(name)}. {advice}")
+            advice = did_you_mean(name, limits) or "trainonce train --help lists all settings."
+            raise SettingError(f"unknown setting {shorten(name)}. {advice}")
         found = limits[name]
         check_text(name, value)
         if found.several and isinstance(value, list | tuple):

@@ -76,7 +76,7 @@ class Records:
             return False
         if self._is_full:
             self._is_full = False
-            self._tell(f"there is room again: step {step} is saved")
+            self._tell(f"disk space is available again: step {step} was saved")
         return True
 
     def keep(self, small: nn.Module, history: Sequence[Mapping[str, Any]]) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from trainonce.errors import ModelError, PlanError
 from trainonce.execution.comparison import can_be_compared, relative_difference
 from trainonce.execution.restoring import modes_kept, snapshot
-from trainonce.messages.plain_text import reason_of
+from trainonce.messages.plain_text import reason_of, shorten
 from trainonce.structure.channels import Example
 from trainonce.structure.partition import Partition
 from trainonce.structure.plan import Plan
@@ -39,8 +39,8 @@ def inspect(model: nn.Module, example: Example, *, protect: Sequence[str] = ()) 
         The groups as plain data: print it, pickle it, or make a `trainonce.Plan` from it.
 
     Raises:
-        ModelError: The model does not run on the example, or has no parameters.
-        ValueError: A pattern in `protect` matches nothing.
+        ModelError: The model does not run on the example or has no parameters, or a pattern in `protect`
+            matches nothing.
     """
     _check_arguments(model, example, protect)
     with modes_kept(model):
@@ -143,5 +143,5 @@ def _check_arguments(model: Any, example: Any, protect: Any) -> None:
         or not all(isinstance(pattern, str) for pattern in protect)
     ):
         raise ModelError(
-            f"protect must be a list of patterns, got {protect!r}. For example: protect=['head*']."
+            f"protect must be a list of patterns, got {shorten(protect)}. For example: protect=['head*']."
         )

@@ -19,13 +19,13 @@ def check_owned(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise PlanError(
             f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}. Pass the one that "
-            "trains this model, or none."
+            "trains this model, or leave it out."
         )
     own = {id(parameter) for parameter in model.parameters()}
     if not any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
         raise PlanError(
             f"this {type(optimizer).__name__} trains none of the model's parameters. Pass the optimizer that "
-            "trains this model, or none."
+            "trains this model, or leave it out."
         )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
 from trainonce.errors import SettingError
+from trainonce.messages.limits import Limits, check_value
 from trainonce.messages.plain_text import shorten
 from trainonce.pruning.distributed import unwrapped_optimizer
 from trainonce.pruning.policies.policy import Policy
@@ -22,6 +23,8 @@ from trainonce.training.settings import Settings, as_plain, with_changes
 Optimizer = torch.optim.Optimizer | Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 OF_OPTIMIZERS = ("opt", "momentum", "nesterov", "weight_decay")
 """Settings that have no effect if `fit` is given an optimizer."""
+
+_FLAG = Limits(kind=bool)
 
 
 def check_model(model: Any) -> None:
@@ -39,13 +42,23 @@ def check_model(model: Any) -> None:
         )
 
 
+def check_flags(*, out: Any, resume: Any, quiet: Any, config: Any) -> None:
+    """Raise SettingError for a flag that is neither True nor False, or that has nothing to act on."""
+    check_value("resume", resume, _FLAG)
+    check_value("quiet", quiet, _FLAG)
+    if resume and out is None:
+        raise SettingError("resume=True needs out=, the folder of the run to continue.")
+    if config is not None and not isinstance(config, Mapping):
+        raise SettingError(f"config must be a dict, got {type(config).__name__}.")
+
+
 def check_arguments(*, out: Any, settings: Any, loss: Any, policy: Any, view: Any, quiet: bool) -> None:
     """Raise SettingError for the first argument of a wrong type."""
     if settings is not None and not isinstance(settings, Settings):
         advice = (
             "Write Settings(**settings)." if isinstance(settings, dict) else "Pass trainonce.Settings(...)."
         )
-        raise SettingError(f"settings is a {type(settings).__name__}. {advice}")
+        raise SettingError(f"settings must be trainonce.Settings, got {type(settings).__name__}. {advice}")
     if out is not None and not isinstance(out, str | os.PathLike):
         raise SettingError(f"out must be the path of a folder, got {shorten(out)}.")
     if isinstance(loss, type):
@@ -66,11 +79,9 @@ def check_arguments(*, out: Any, settings: Any, loss: Any, policy: Any, view: An
     if policy is not None and not isinstance(policy, Policy):
         raise SettingError(f"policy must be a trainonce.policies.Policy, got {type(policy).__name__}.")
     if view is not None and not all(callable(getattr(view, name, None)) for name in ("show", "say", "close")):
-        raise SettingError(
-            f"view must have the methods show, say and close; this {type(view).__name__} has not."
-        )
+        raise SettingError(f"view must have the methods show, say and close, got {type(view).__name__}.")
     if view is not None and quiet:
-        raise SettingError("view and quiet exclude each other. Pass one of them.")
+        raise SettingError("view and quiet can't be combined. Pass one of them.")
 
 
 def make_optimizer(given: Any, model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
@@ -87,8 +98,8 @@ def make_optimizer(given: Any, model: nn.Module, settings: Settings) -> torch.op
     if not isinstance(given, torch.optim.Optimizer):
         if not callable(given):
             raise SettingError(
-                f"optimizer is a {type(given).__name__}. Pass a function: optimizer=lambda p: "
-                "torch.optim.AdamW(p, lr=1e-3)."
+                f"optimizer must be an optimizer, or a function that makes one from the parameters, got "
+                f"{type(given).__name__}. For example: optimizer=lambda p: torch.optim.AdamW(p, lr=1e-3)."
             )
         found = unwrapped_optimizer(given(model.parameters()))
     if not isinstance(found, torch.optim.Optimizer):

@@ -10,7 +10,13 @@ from torch import nn
 
 from trainonce.pruning.policies.policy import Policy
 from trainonce.runs.report.live import View
-from trainonce.training.arguments import Optimizer, check_arguments, check_model, describe_config
+from trainonce.training.arguments import (
+    Optimizer,
+    check_arguments,
+    check_flags,
+    check_model,
+    describe_config,
+)
 from trainonce.training.loop.evaluation import Loss
 from trainonce.training.preparation import prepare
 from trainonce.training.results.outcome import Result
@@ -60,6 +66,7 @@ def fit(
     Example: `small = trainonce.fit(model, (train, validation), keep_flops=0.45, out="runs/mine").model`.
     """
     check_model(model)
+    check_flags(out=out, resume=resume, quiet=quiet, config=config)
     check_arguments(out=out, settings=settings, loss=loss, policy=policy, view=view, quiet=quiet)
     changes = {"keep_flops": keep_flops, "keep_params": keep_params, "epochs": epochs}
     prepared = prepare(with_changes(settings or Settings(), **changes), policy)

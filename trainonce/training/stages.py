@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from trainonce.data.samples import Samples
 from trainonce.errors import SettingError
 from trainonce.execution.forward import call_model
+from trainonce.execution.restoring import in_eval_mode
 from trainonce.messages.plain_text import in_one_line
 from trainonce.pruning.distributed import unwrapped_model
 from trainonce.pruning.pruner import ShortRunWarning
@@ -79,7 +80,7 @@ def run_stages(request: Request) -> Result:
         where = stack.enter_context(surrounded(prepared.settings, prepared.device, prepared.precision))
         stop = stack.enter_context(StopFlag())
         model = unwrapped_model(request.model)
-        model = model.to(device=where.device, memory_format=where.layout).train()  # type: ignore[call-overload]
+        model = model.to(device=where.device, memory_format=where.layout).train()  # type: ignore
         where.processes.agree_on_weights(model)
         optimizer = make_optimizer(request.optimizer, model, prepared.settings)
         rates = Rates(optimizer)
@@ -192,9 +193,8 @@ def _choose_view(stack: ExitStack, request: Request, *, is_first: bool) -> View:
 def _count_classes(model: nn.Module, example: Any) -> int:
     if not isinstance(example, Tensor) or example.dim() != 4:
         raise SettingError("mixup and cutmix are for images. Leave them out for other inputs.")
-    was_training = model.training
-    scores = logits_of(call_model(model.eval(), example))
-    model.train(was_training)
+    with in_eval_mode(model):
+        scores = logits_of(call_model(model, example))
     if scores.dim() != 2:
         raise SettingError(
             f"mixup and cutmix need one logit per class, and the model returns {tuple(scores.shape)}. Leave "

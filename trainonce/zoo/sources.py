@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import os
@@ -14,6 +13,7 @@ from torch import nn
 
 from trainonce.errors import MissingPackageError, UnknownModelError
 from trainonce.messages.plain_text import in_one_line
+from trainonce.messages.suggestions import did_you_mean
 from trainonce.structure.channels import Example
 from trainonce.zoo.inputs import parse_inputs
 from trainonce.zoo.names import LIBRARIES, names_code
@@ -102,11 +102,5 @@ def _as_module(file: str, name: str) -> str:
 def refuse_name(source: str, known: Iterable[str]) -> UnknownModelError:
     """The error for an unknown name, with the closest of the `known` ones."""
     library, _, name = source.partition(":")
-    by_lower_case = {candidate.lower(): candidate for candidate in known}
-    near = difflib.get_close_matches(name.lower(), by_lower_case, n=3, cutoff=0.5)
-    advice = (
-        f"Did you mean {' or '.join(by_lower_case[match] for match in near)}?"
-        if near
-        else "No model has a similar name."
-    )
+    advice = did_you_mean(name, known, most=3) or "No model has a similar name."
     return UnknownModelError(f"{in_one_line(library, 60)} has no model {in_one_line(name, 60)!r}. {advice}")

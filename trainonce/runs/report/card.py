@@ -55,7 +55,7 @@ def render_card(report: Mapping[str, Any]) -> str:
         "",
         "## Limits",
         f"It was trained and validated on {_plain(data)} only. Its accuracy is that of one run and one seed; "
-        "other seeds differ by some tenths of a point.",
+        "other seeds differ by a few tenths of a point.",
         "",
     ]
     return "\n".join(lines)

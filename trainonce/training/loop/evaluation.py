@@ -11,8 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainonce.data.samples import Samples
-from trainonce.errors import SettingError
+from trainonce.errors import DataError, SettingError
 from trainonce.execution.forward import call_model
+from trainonce.execution.restoring import in_eval_mode
+from trainonce.messages.plain_text import reason_of
 from trainonce.training.batches.sources import count_samples
 from trainonce.training.loop.precision import Precision
 from trainonce.training.loop.processes import Processes, moved
@@ -43,7 +45,23 @@ class CrossEntropy:
 
     def __call__(self, output: Any, targets: Tensor) -> Tensor:
         """The mean over the batch; auxiliary outputs are ignored."""
-        return F.cross_entropy(logits_of(output).float(), targets, label_smoothing=self.smoothing)
+        logits = logits_of(output).float()
+        try:
+            return F.cross_entropy(logits, targets, label_smoothing=self.smoothing)
+        except torch.OutOfMemoryError:
+            raise
+        except (IndexError, RuntimeError, TypeError, ValueError) as error:
+            raise DataError(
+                f"cross-entropy can't compare {_described(targets)} targets with the model's output of shape "
+                f"{tuple(logits.shape)} ({reason_of(error)}). Use class labels (integers from 0 to "
+                "num_classes - 1), or pass a loss= of your own."
+            ) from error
+
+
+def _described(targets: Any) -> str:
+    if not isinstance(targets, Tensor):
+        return type(targets).__name__
+    return f"{str(targets.dtype).removeprefix('torch.')} {tuple(targets.shape)}"
 
 
 def logits_of(output: Any) -> Tensor:
@@ -89,6 +107,11 @@ def class_axis(scores: Tensor | None, targets: Any) -> int | None:
     return None
 
 
+def targets_are_labels(scores: Tensor | None, targets: Any) -> bool:
+    """Whether each sample has one class label."""
+    return class_axis(scores, targets) is not None and targets.dim() == 1
+
+
 @torch.no_grad()
 def evaluate(
     model: nn.Module,
@@ -102,12 +125,10 @@ def evaluate(
     layout: torch.memory_format = torch.contiguous_format,
 ) -> Scores:
     """Scores of the model in eval mode, over all processes; its mode is restored."""
-    was_training = model.training
-    model.eval()
     numbers = torch.arange(len(samples)).tensor_split(processes.world_size)[processes.rank]
     totals = [0.0, 0.0, 0.0, 0.0]
     counts_classes, counts_five = True, True
-    try:
+    with in_eval_mode(model):
         for inputs, targets in samples.batches(
             (piece, 0) for piece in numbers.split(batch_size) if len(piece)
         ):
@@ -117,16 +138,14 @@ def evaluate(
                 value = loss(output, targets)
             count = count_samples(inputs, targets) or 1
             scores = find_logits(output)
-            counts_classes = counts_classes and class_axis(scores, targets) is not None and targets.dim() == 1  # type: ignore[union-attr]
+            counts_classes = counts_classes and targets_are_labels(scores, targets)
             totals[0] += float(value) * count
             totals[3] += count
             if counts_classes and scores is not None:
                 counts_five = counts_five and scores.shape[1] > 5
-                best = scores.topk(min(5, scores.shape[1]), dim=1).indices.eq(targets.unsqueeze(1))  # type: ignore[union-attr]
+                best = scores.topk(min(5, scores.shape[1]), dim=1).indices.eq(targets[:, None])
                 totals[1] += float(best[:, :1].sum())
                 totals[2] += float(best.any(dim=1).sum())
-    finally:
-        model.train(was_training)
     total_loss, ones, fives, count = processes.summed(totals)
     return Scores(
         loss=total_loss / max(1.0, count),

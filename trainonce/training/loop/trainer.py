@@ -239,8 +239,7 @@ class Trainer:
         for index, (inputs, targets) in enumerate(batch):
             is_last = index == len(batch) - 1
             # Gradients are synchronized on the last accumulation step only.
-            waits = nullcontext() if world_size == 1 or is_last else self._parallel.no_sync()  # type: ignore[operator]
-            with waits:
+            with nullcontext() if world_size == 1 or is_last else self._parallel.no_sync():  # type: ignore
                 value = self._objective(
                     self._callable, inputs, targets, seed=mix(self.settings.seed, _MIX, self.step, index)
                 )
