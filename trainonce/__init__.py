@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from trainonce.pruning.attachment import attach
     from trainonce.pruning.pruner import Pruner
     from trainonce.pruning.pulling.projection import HalfSpace, Proximal
+    from trainonce.pruning.restoring import restore
     from trainonce.pruning.schedule import Phase, Schedule, ShortRunWarning, Strength
     from trainonce.storage.artifact import load, save
     from trainonce.structure import cost
@@ -72,6 +73,7 @@ __all__ = [
     "inspect",
     "load",
     "policies",
+    "restore",
     "rule",
     "save",
     "silence",
@@ -81,6 +83,7 @@ _HOMES = {
     "pruning.attachment": "attach",
     "pruning.pruner": "Pruner",
     "pruning.pulling.projection": "HalfSpace Proximal",
+    "pruning.restoring": "restore",
     "pruning.schedule": "Phase Schedule ShortRunWarning Strength",
     "storage.artifact": "load save",
     "structure.channels": "ChannelGroup",

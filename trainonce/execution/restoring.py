@@ -107,14 +107,14 @@ def _undone_by(restore: Callable[[], None]) -> Iterator[None]:
         restore()
 
 
-def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> Callable[[], None]:
+def snapshot(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer] = ()) -> Callable[[], None]:
     """A function that puts data, gradients, attributes and optimizer state back to what they are now.
 
     The snapshot holds references: data that is written to in place afterwards must be a copy.
     """
     data = [(tensor, tensor.data, tensor.grad) for tensor in (*model.parameters(), *model.buffers())]
     restore_attributes = _saved_attributes(model)
-    states = [(state, dict(state)) for state in optimizer.state.values()] if optimizer is not None else []
+    states = [(state, dict(state)) for optimizer in optimizers for state in optimizer.state.values()]
 
     def restore() -> None:
         for tensor, content, grad in data:
