@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainonce.errors import BudgetError, PlanError, PrunerError
+from trainonce.errors import PlanError, PrunerError
 from trainonce.messages.plain_text import reason_of
 from trainonce.pruning.algorithm import AutoTrainOnce
 from trainonce.pruning.attached import note_attached, pruners_of
-from trainonce.pruning.budget import Budget, check_share
+from trainonce.pruning.budget import Budget, check_one_budget
 from trainonce.pruning.distributed import safe_to_reshape, unwrapped_model, unwrapped_optimizer
 from trainonce.pruning.guards.optimizer_state import refusal
 from trainonce.pruning.notices import warn_user
@@ -125,15 +125,8 @@ def find_budget(
 
     BudgetError if the model can't get that small.
     """
-    if (keep_flops is None) == (keep_params is None):
-        raise BudgetError(
-            "pass either keep_flops or keep_params. keep_flops=0.45 keeps 45 % of the model's FLOPs."
-        )
     # Before the model is inspected, which takes a while.
-    check_share(
-        "keep_params" if keep_flops is None else "keep_flops",
-        keep_params if keep_flops is None else keep_flops,
-    )
+    check_one_budget(keep_flops, keep_params)
     if isinstance(example, Partition):
         _check_partition(model, example)
     else:
