@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from trainonce.pruning.pulling.projection import HalfSpace, Proximal
     from trainonce.pruning.restoring import restore
     from trainonce.pruning.schedule import Phase, Schedule, ShortRunWarning, Strength
-    from trainonce.storage.artifact import load, save
+    from trainonce.storage.artifact.about import About, Preprocessing, about_of
     from trainonce.structure import cost
     from trainonce.structure.channels import ChannelGroup
     from trainonce.structure.partition import Partition
@@ -36,10 +36,12 @@ if TYPE_CHECKING:
     from trainonce.surgery.slicing import silence
     from trainonce.tracing.operators.registry import rule
     from trainonce.training import Result, Settings, fit
+    from trainonce.zoo.artifacts import load, save
 
 __version__ = "0.2.0"
 
 __all__ = [
+    "About",
     "ArtifactError",
     "BudgetError",
     "ChannelGroup",
@@ -54,6 +56,7 @@ __all__ = [
     "Phase",
     "Plan",
     "PlanError",
+    "Preprocessing",
     "Proximal",
     "Pruner",
     "PrunerError",
@@ -65,6 +68,7 @@ __all__ = [
     "ShortRunWarning",
     "Strength",
     "TrainonceError",
+    "about_of",
     "attach",
     "cost",
     "cut",
@@ -85,7 +89,7 @@ _HOMES = {
     "pruning.pulling.projection": "HalfSpace Proximal",
     "pruning.restoring": "restore",
     "pruning.schedule": "Phase Schedule ShortRunWarning Strength",
-    "storage.artifact": "load save",
+    "storage.artifact.about": "About Preprocessing about_of",
     "structure.channels": "ChannelGroup",
     "structure.partition": "Partition",
     "structure.plan": "Plan",
@@ -93,6 +97,7 @@ _HOMES = {
     "surgery.slicing": "silence",
     "tracing.operators.registry": "rule",
     "training": "Result Settings fit",
+    "zoo.artifacts": "load save",
 }
 """Where each public name is defined; errors are all in `errors`.
 

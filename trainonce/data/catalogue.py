@@ -13,6 +13,7 @@ from trainonce.data.file_names import shown
 from trainonce.data.samples import Samples
 from trainonce.errors import DataError, SettingError
 from trainonce.messages.suggestions import did_you_mean
+from trainonce.storage.artifact.about import Preprocessing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +55,19 @@ class DataSet:
 
     summary: tuple[str, ...] = ()
     """A few lines that describe it when a run starts."""
+
+    shorter_side: int | None = None
+    """If given, validation images are resized to this before their center is cut out."""
+
+    @property
+    def preprocessing(self) -> Preprocessing | None:
+        """How a validation image becomes an input, if the data set has a normalization."""
+        if "normalization" not in self.settings:
+            return None
+        mean, deviation = self.settings["normalization"]
+        return Preprocessing(
+            mean=tuple(mean), std=tuple(deviation), size=self.image_size, shorter_side=self.shorter_side
+        )
 
     @property
     def num_classes(self) -> int:

@@ -200,12 +200,12 @@ def _find_others(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Pru
     PrunerError if one of them works on other parameters of it.
     """
     mine = _parameters_of(optimizer)
-    if any(mine.isdisjoint(_parameters_of(other.optimizer)) for other in pruners_of(model)):
+    if any(mine.isdisjoint(_parameters_of(as_one(other.optimizers))) for other in pruners_of(model)):
         # It may be from a run that is over and only not collected yet.
         gc.collect()
     others = pruners_of(model)
     for other in others:
-        if mine.isdisjoint(_parameters_of(other.optimizer)):
+        if mine.isdisjoint(_parameters_of(as_one(other.optimizers))):
             raise PrunerError(
                 f"this model has a pruner on another optimizer ({type(other.optimizer).__name__}) that "
                 "trains other parameters. Pass both optimizers to one attach, as a list, or call detach() on "

@@ -29,9 +29,9 @@ from trainonce.runs.file_names import (
     WRITTEN_FIRST,
 )
 from trainonce.runs.scalars import Scalars
-from trainonce.storage.artifact import load, save
 from trainonce.storage.atomic import remove_whole, write_file
 from trainonce.storage.checkpoint import save_checkpoint
+from trainonce.zoo.artifacts import load, save
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 

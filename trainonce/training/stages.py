@@ -35,7 +35,7 @@ from trainonce.training.loop.trainer import Trainer
 from trainonce.training.preparation import Prepared
 from trainonce.training.results.announcement import describe_data, few_updates_line, first_lines
 from trainonce.training.results.closing import make_report, write_page
-from trainonce.training.results.outcome import Result, describe_model, keep_copy, one_sample
+from trainonce.training.results.outcome import Result, describe_model, keep_copy, note_data, one_sample
 from trainonce.training.session import Session
 from trainonce.training.settings import Settings
 
@@ -121,6 +121,7 @@ def _train_and_report(session: Session, parts: _Parts, notes: Sequence[str]) -> 
             session.warn(in_one_line(warning.message))
     session.run(trainer, lambda: _scores(trainer, validation, where, loss or CrossEntropy()))
     small = trainer.finish()
+    note_data(small, parts.request.data)
     session.keep(small)
     report: dict[str, Any] = {}
     if where.processes.is_first:

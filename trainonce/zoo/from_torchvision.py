@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torchvision
@@ -32,6 +33,24 @@ def model_names() -> list[str]:
 def build_model(name: str, wanted: Build) -> Source:
     """A torchvision model and an example of its own size."""
     source = f"torchvision:{name}"
+    model = _make(name, wanted)
+    if wanted.pretrained and wanted.num_classes is not None:
+        _replace_head(source, model, wanted.num_classes)
+    example = (
+        _example(name, model)
+        if wanted.image_size is None
+        else draw_image(1, 3, wanted.image_size, wanted.image_size)
+    )
+    return Source(name=source, model=model.eval(), example=example)
+
+
+def rebuild_model(name: str, arguments: Mapping[str, Any]) -> nn.Module:
+    """The model again, with random weights."""
+    return _make(name, Build.of(arguments))
+
+
+def _make(name: str, wanted: Build) -> nn.Module:
+    source = f"torchvision:{name}"
     if name not in torchvision.models.list_models():
         raise refuse_name(source, torchvision.models.list_models())
     if name.startswith("quantized_"):
@@ -42,15 +61,7 @@ def build_model(name: str, wanted: Build) -> Source:
     with warnings.catch_warnings():
         # googlenet and inception_v3 warn of a changing default that doesn't matter here.
         warnings.simplefilter("ignore", FutureWarning)
-        model = torchvision.models.get_model(name, **_settings(name, wanted))
-    if wanted.pretrained and wanted.num_classes is not None:
-        _replace_head(source, model, wanted.num_classes)
-    example = (
-        _example(name, model)
-        if wanted.image_size is None
-        else draw_image(1, 3, wanted.image_size, wanted.image_size)
-    )
-    return Source(name=source, model=model.eval(), example=example)
+        return torchvision.models.get_model(name, **_settings(name, wanted))
 
 
 def _settings(name: str, wanted: Build) -> dict[str, Any]:

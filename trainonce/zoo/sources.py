@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
+from typing import Any
 
 from torch import nn
 
 from trainonce.errors import MissingPackageError, UnknownModelError
 from trainonce.messages.plain_text import in_one_line
+from trainonce.storage.artifact.about import About, note_about
 from trainonce.messages.suggestions import did_you_mean
 from trainonce.structure.channels import Example
 from trainonce.zoo.inputs import parse_inputs
@@ -38,6 +40,20 @@ class Build:
     image_size: int | None = None
     pretrained: bool = False
 
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> Build:
+        """The options in a model's arguments, without its weights; UnknownModelError for any others."""
+        if unknown := set(arguments) - {"num_classes", "image_size"}:
+            raise UnknownModelError(
+                f"a model is built with num_classes and image_size, not with {in_one_line(min(unknown), 60)}."
+            )
+        return cls(**arguments)
+
+    def as_arguments(self) -> dict[str, int]:
+        """The options that make another model, as plain data."""
+        found = {"num_classes": self.num_classes, "image_size": self.image_size}
+        return {name: value for name, value in found.items() if value is not None}
+
 
 AS_IT_COMES = Build()
 
@@ -53,8 +69,11 @@ def build(source: str, inputs: Sequence[str] = (), *, wanted: Build = AS_IT_COME
     if names_code(source):
         from_module = importlib.import_module("trainonce.zoo.from_module")
         return from_module.build_model(source, example, wanted)
-    _check_installed(library, source)
+    check_installed(library, source)
     found = importlib.import_module(f"trainonce.zoo.from_{library}").build_model(name, wanted)
+    if library != "transformers":
+        # Those carry their whole config.
+        note_about(found.model, About(name=source, arguments=wanted.as_arguments()))
     return found if example is None else replace(found, example=example)
 
 
@@ -63,13 +82,14 @@ def check_name(source: str) -> None:
     library, name = _split(source)
     if names_code(source):
         return
-    _check_installed(library, source)
+    check_installed(library, source)
     known = importlib.import_module(f"trainonce.zoo.from_{library}").model_names()
     if name not in known:
         raise refuse_name(source, known)
 
 
-def _check_installed(library: str, source: str) -> None:
+def check_installed(library: str, source: str) -> None:
+    """Raise MissingPackageError if the library of a model is not there."""
     if library != "cifar" and importlib.util.find_spec(library) is None:
         raise MissingPackageError(
             f"{source} needs the package {library}. Install it with: pip install 'trainonce[zoo]'"

@@ -65,9 +65,8 @@ def _verdict(rows: Sequence[Row]) -> str:
 def _beside_dense(row: Row) -> str:
     if not row.change:
         return ""
-    if float(row.change) == 0:
-        return ", as accurate as dense"
-    return f", {row.change} points from dense{', within the noise' if row.is_noise else ''}"
+    how_far = "as accurate as dense" if float(row.change) == 0 else f"{row.change} points from dense"
+    return f", {how_far}{', within the noise' if row.is_noise else ''}"
 
 
 def _in_short(row: Row) -> str:

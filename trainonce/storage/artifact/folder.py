@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from trainonce.errors import ArtifactError, ModelMismatchError
 from trainonce.execution.restoring import is_expanded
 from trainonce.messages.plain_text import shorten, shown, shown_path
+from trainonce.storage.artifact.about import About, about_of, note_about
 from trainonce.storage.artifact.bounds import most_plan_bytes
 from trainonce.storage.artifact.manifest import Manifest, named_tensors
 from trainonce.storage.artifact.matching import check_receivers, cut_to_fit
@@ -28,27 +30,21 @@ from trainonce.structure.channels import Example
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
-    """Save the model's cuts and weights to a new folder, atomically.
+def save(model: nn.Module, path: str | os.PathLike[str], *, about: About | None = None) -> None:
+    """Save the model's cuts and weights to a new folder, atomically, with what is known `about` it.
 
-    >>> trainonce.save(small, "small")
-    >>> small = trainonce.load("small", into=build_model())
-
-    Args:
-        model: A model that was cut, or a dense one.
-        path: The folder to create.
-
-    Raises:
-        ArtifactError: The folder exists or can't be written; nothing is left behind.
+    None: what the model carries.
     """
-    _check_arguments(model, path, "model")
+    check_arguments(model, path, "model")
     target = Path(path)
     if os.path.lexists(target):
         raise ArtifactError(f"{shown_path(target)} already exists. Remove it, or choose another path.")
-    manifest = Manifest.of(model)
+    about = about_of(model) if about is None else about
+    about.to_json()
+    manifest = replace(Manifest.of(model), about=about)
     if len(manifest.to_json()) > most_plan_bytes(model, named_tensors(model)):
         # More cuts than `load` accepts for this model.
-        manifest = Manifest.of(model, is_merged=True)
+        manifest = replace(Manifest.of(model, is_merged=True), about=about)
     weights = _weights_to_store(model, manifest)
     draft = draft_of(target)
     try:
@@ -72,23 +68,9 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str], *, into: Model, example: Example | None = None) -> Model:
     """Load saved cuts and weights into the model `into`, in place; on any error it is unchanged.
 
-    If a cut changes sizes that only the model's own code reads, such as `num_heads`, the model is traced once
-    to verify them.
-
-    Args:
-        path: The folder that `save` wrote.
-        into: What your own code builds: dense, cut by the first of the saved plans, or already as small as
-            the saved model.
-        example: What to trace the model on; None: dummy data shaped like the example that it was cut with.
-
-    Returns:
-        The model `into`.
-
-    Raises:
-        ArtifactError: The folder is missing, incomplete, damaged, or newer than this library.
-        ModelMismatchError: The folder is sound, but was saved from another model.
+    The model may be dense, cut by the first of the saved plans, or already as small as the saved one.
     """
-    _check_arguments(into, path, "into")
+    check_arguments(into, path, "into")
     folder = Path(path)
     manifest = read_manifest(folder, into)
     check_receivers(manifest, into)
@@ -109,10 +91,12 @@ def load(path: str | os.PathLike[str], *, into: Model, example: Example | None =
                 tensor.copy_(before)
             restore()
             raise
+    note_about(into, manifest.about)
     return into
 
 
-def _check_arguments(model: object, path: object, name: str) -> None:
+def check_arguments(model: object, path: object, name: str) -> None:
+    """Raise ArtifactError if one of them is of another kind."""
     if not isinstance(path, str | os.PathLike):
         raise ArtifactError(f"path must be the path of a folder, got {shorten(path)}.")
     if not isinstance(model, nn.Module):
