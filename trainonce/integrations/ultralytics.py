@@ -22,6 +22,7 @@ from trainonce.errors import MissingPackageError, PrunerError
 from trainonce.integrations.request import PruningRequest
 from trainonce.integrations.small_yolo import STATE, is_marked, marked, trainable, unmarked
 from trainonce.messages.plain_text import quoted, shown
+from trainonce.pruning.guards.copies import follows_by_itself
 from trainonce.pruning.pruner import Pruner
 from trainonce.pruning.restoring import restore
 
@@ -138,6 +139,8 @@ class _Pruning(_Building):
 
     def on_pretrain_routine_end(self, trainer: Any) -> None:
         """Attach to the model, the optimizer and the average, which all exist now."""
+        # What a run leaves behind in a notebook is then no riddle for the next one.
+        follows_by_itself(trainer.ema.ema)
         if trainer.resume and self._saved is None:
             raise PrunerError(
                 f"{quoted(trainer.args.model)} is of a run without trainonce and can't be resumed with it. "
