@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from trainonce.pruning.pruner import Pruner
     from trainonce.pruning.pulling.projection import HalfSpace, Proximal
     from trainonce.pruning.schedule import Phase, Schedule, ShortRunWarning, Strength
+    from trainonce.runs import loggers
     from trainonce.storage.artifact import load, save
     from trainonce.structure import cost
     from trainonce.structure.channels import ChannelGroup
@@ -34,13 +35,14 @@ if TYPE_CHECKING:
     from trainonce.surgery.inspection import cut, inspect
     from trainonce.surgery.slicing import silence
     from trainonce.tracing.operators.registry import rule
-    from trainonce.training import Result, Settings, fit
+    from trainonce.training import Callback, Result, RunState, Settings, fit
 
 __version__ = "0.2.0"
 
 __all__ = [
     "ArtifactError",
     "BudgetError",
+    "Callback",
     "ChannelGroup",
     "CheckpointError",
     "DataError",
@@ -58,6 +60,7 @@ __all__ = [
     "PrunerError",
     "Result",
     "RunInterruptedError",
+    "RunState",
     "Schedule",
     "SettingError",
     "Settings",
@@ -71,6 +74,7 @@ __all__ = [
     "fit",
     "inspect",
     "load",
+    "loggers",
     "policies",
     "rule",
     "save",
@@ -89,14 +93,14 @@ _HOMES = {
     "surgery.inspection": "cut inspect",
     "surgery.slicing": "silence",
     "tracing.operators.registry": "rule",
-    "training": "Result Settings fit",
+    "training": "Callback Result RunState Settings fit",
 }
 """Where each public name is defined; errors are all in `errors`.
 
 Nothing is loaded before it is used: torch takes seconds to load, in which a command can be stopped.
 """
 
-_MODULES = {"cost": "structure.cost", "policies": "pruning.policies"}
+_MODULES = {"cost": "structure.cost", "loggers": "runs.loggers", "policies": "pruning.policies"}
 """Public modules that live in a room."""
 
 

@@ -19,7 +19,7 @@ from trainonce.execution.comparison import Difference, compare
 from trainonce.messages.plain_text import reason_of
 from trainonce.storage.artifact import load, save
 from trainonce.storage.atomic import draft_of, refuse_links
-from trainonce.training.loop.evaluation import logits_of
+from trainonce.training.loop.logits import logits_of
 
 LARGEST_DIFFERENCE = 1e-3
 """Relative to the largest logit; ONNX Runtime sums in another order."""

@@ -22,6 +22,7 @@ from trainonce.runs.folder import has_checkpoint
 from trainonce.runs.report.live import View
 from trainonce.structure.partition import Partition
 from trainonce.surgery.inspection import inspect
+from trainonce.training.audience import Audience
 from trainonce.training.limits import limits_of, setting
 from trainonce.training.preparation import prepare
 from trainonce.training.results.outcome import Result
@@ -231,7 +232,7 @@ def train(run: Run, *, out: Path | None, resume: bool, view: View | None) -> Res
         config=as_plain(run),
         out=out,
         resume=resume,
-        view=view,
+        audience=Audience(view=view),
         origin=_origin_of(run, source),
         partition=partition,
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from trainonce.pruning.policies.policy import Policy
+from trainonce.runs.loggers import check_package
 from trainonce.runs.scalars import check_installed
 from trainonce.training.loop.precision import Precision, choose_precision
 from trainonce.training.loop.processes import choose_device
@@ -31,6 +32,9 @@ def prepare(settings: Settings, policy: Policy | None = None) -> Prepared:
     """
     if settings.tensorboard:
         check_installed()
+    for is_wanted, package in ((settings.wandb, "wandb"), (settings.mlflow, "mlflow")):
+        if is_wanted:
+            check_package(package)
     policy = find_policy(settings.policy) if policy is None else policy
     device = choose_device(settings.device)
     precision = choose_precision(device, amp=settings.amp, amp_dtype=settings.amp_dtype)

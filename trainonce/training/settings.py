@@ -165,6 +165,10 @@ class Settings:
     save_epochs: int = setting(1, "epochs between checkpoints; 0 saves by time only", int, at_least=0)
     keep_checkpoints: int = setting(2, "number of checkpoints to keep", int, at_least=1)
     tensorboard: bool = setting(False, "write TensorBoard logs", bool)
+    wandb: bool = setting(False, "log to Weights & Biases, to the project in WANDB_PROJECT", bool)
+    mlflow: bool = setting(
+        False, "log to MLflow, as MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME say", bool
+    )
 
     def __post_init__(self) -> None:
         defaults = self.start.defaults(self.opt)
@@ -214,7 +218,16 @@ RENAMED = {"keep": "protect"}
 """Settings of trainonce 0.1, and what they are called now."""
 
 RESUMABLE = frozenset(
-    ("device", "save_minutes", "save_epochs", "keep_checkpoints", "tensorboard", "accumulate")
+    (
+        "device",
+        "save_minutes",
+        "save_epochs",
+        "keep_checkpoints",
+        "tensorboard",
+        "wandb",
+        "mlflow",
+        "accumulate",
+    )
 )
 """Settings that may change when a run is resumed: they don't affect what is computed, but for rounding."""
 

@@ -52,6 +52,7 @@ def render_card(report: Mapping[str, Any]) -> str:
         "## How it was made",
         f"`{'trainonce train --config config.yaml' if 'data' in config else 'trainonce.fit'}` "
         f"with the settings in config.yaml beside this folder; seed {_plain(config.get('seed', '?'))}.",
+        *([f"Started from {_plain(report['start'], 900)}."] if report.get("start") else []),
         "",
         "## Limits",
         f"It was trained and validated on {_plain(data)} only. Its accuracy is that of one run and one seed; "
