@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -40,16 +41,26 @@ class Logger(Protocol):
 
 
 class Wandb:
-    """Logs to Weights & Biases; the options are those of `wandb.init`, such as project and name."""
+    """Logs to Weights & Biases; the options are those of `wandb.init`, such as project and name.
+
+    Without options, a run of W&B that is active already is used, and left open.
+    """
 
     def __init__(self, **options: Any) -> None:
         check_package("wandb")
         self._options = options
         self._run: Any = None
+        self._is_own = True
 
     def start(self, config: Mapping[str, Any]) -> None:
         """Begin a run of W&B."""
-        self._run = importlib.import_module("wandb").init(**({"config": dict(config)} | self._options))
+        wandb = importlib.import_module("wandb")
+        self._is_own = bool(self._options) or wandb.run is None
+        if self._is_own:
+            self._run = wandb.init(**({"config": dict(config)} | self._options))
+        else:
+            self._run = wandb.run
+            self._run.config.update(dict(config), allow_val_change=True)
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
         """Log the numbers of an epoch."""
@@ -58,11 +69,16 @@ class Wandb:
     def finish(self, summary: Mapping[str, float]) -> None:
         """Write the summary and end the run, as failed if there is none."""
         self._run.summary.update(dict(summary))
-        self._run.finish(exit_code=0 if summary else 1)
+        if self._is_own:
+            self._run.finish(exit_code=0 if summary else 1)
 
 
 class MLflow:
-    """Logs to MLflow: to the tracking server, or the folder, that it is set up for."""
+    """Logs to MLflow: to the tracking server or the place that it is set up for.
+
+    Without an experiment, a run of MLflow that is active already is used, and left open; if there is none,
+    one begins in the experiment that MLFLOW_EXPERIMENT_NAME says.
+    """
 
     def __init__(
         self, *, experiment: str | None = None, run_name: str | None = None, tracking_uri: str | None = None
@@ -71,13 +87,17 @@ class MLflow:
         self._experiment, self._run_name, self._uri = experiment, run_name, tracking_uri
         self._client: Any = None
         self._run_id = ""
+        self._is_own = True
 
     def start(self, config: Mapping[str, Any]) -> None:
-        """Begin a run of MLflow, in the experiment of that name, which is made if there is none."""
+        """Begin a run of MLflow; an experiment that doesn't exist is made."""
         mlflow = importlib.import_module("mlflow")
         entities = importlib.import_module("mlflow.entities")
         self._client = mlflow.MlflowClient(tracking_uri=self._uri)
-        self._run_id = self._client.create_run(self._experiment_id(), run_name=self._run_name).info.run_id
+        active = mlflow.active_run() if self._experiment is None else None
+        self._is_own = active is None
+        run = active or self._client.create_run(self._experiment_id(), run_name=self._run_name)
+        self._run_id = run.info.run_id
         params = [entities.Param(name, str(value)) for name, value in config.items()]
         for first in range(0, len(params), _MOST_AT_ONCE):
             self._client.log_batch(self._run_id, params=params[first : first + _MOST_AT_ONCE])
@@ -91,14 +111,13 @@ class MLflow:
         """Write the summary and end the run, as failed if there is none."""
         for name, number in summary.items():
             self._client.log_metric(self._run_id, f"small/{name}", number)
-        self._client.set_terminated(self._run_id, status="FINISHED" if summary else "FAILED")
+        if self._is_own:
+            self._client.set_terminated(self._run_id, status="FINISHED" if summary else "FAILED")
 
     def _experiment_id(self) -> str:
-        if self._experiment is None:
-            fluent = importlib.import_module("mlflow.tracking.fluent")
-            return str(fluent._get_experiment_id())
-        found = self._client.get_experiment_by_name(self._experiment)
-        return found.experiment_id if found else self._client.create_experiment(self._experiment)
+        name = self._experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "Default"
+        found = self._client.get_experiment_by_name(name)
+        return found.experiment_id if found else self._client.create_experiment(name)
 
 
 class TensorBoard:

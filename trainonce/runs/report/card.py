@@ -29,7 +29,7 @@ def render_card(report: Mapping[str, Any]) -> str:
         "| | before | after | change |",
         "|---|---|---|---|",
         *(
-            f"| {figure.label} | {figure.before or '-'} | {figure.after} | {figure.change or '-'} |"
+            f"| {_plain(figure.label)} | {figure.before or '-'} | {figure.after} | {figure.change or '-'} |"
             for figure in figures_of(report)
         ),
         "",
@@ -55,7 +55,7 @@ def render_card(report: Mapping[str, Any]) -> str:
         *([f"Started from {_plain(report['start'], 900)}."] if report.get("start") else []),
         "",
         "## Limits",
-        f"It was trained and validated on {_plain(data)} only. Its accuracy is that of one run and one seed; "
+        f"It was trained and validated on {_plain(data)} only. Its scores are those of one run and one seed; "
         "other seeds differ by some tenths of a point.",
         "",
     ]

@@ -65,6 +65,7 @@ class NotebookPanel:
 
 def as_html(moment: Moment, title: str) -> str:
     """The panel of a moment as HTML, without scripts and styles of its own."""
-    console = Console(record=True, file=io.StringIO(), width=_WIDTH, force_terminal=True)
+    # In a notebook, rich would display what it prints by itself.
+    console = Console(record=True, file=io.StringIO(), width=_WIDTH, force_terminal=True, force_jupyter=False)
     console.print(draw(moment, title))
     return console.export_html(inline_styles=True, code_format=_FORMAT)
