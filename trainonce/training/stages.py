@@ -56,8 +56,8 @@ class Request:
     resume: bool = False
     method: Method = DEFAULT_METHOD
     audience: Audience = NOBODY
-    origin: str | None = None
-    """Where the model's weights come from, if it is not the file in the settings."""
+    origin: Origin | None = None
+    """Where the model's weights come from, if that was found already."""
     partition: Partition | None = None
     """What `inspect` found on this model, if it was inspected already."""
 
@@ -85,8 +85,8 @@ def run_stages(request: Request) -> Result:
         stop = stack.enter_context(StopFlag())
         model = unwrapped_model(request.model)
         train, validation = as_pairs(train, model, "training"), as_pairs(validation, model, "validation")
-        origin = find_origin(
-            prepared.settings, model, words=request.origin, out=request.out, resume=request.resume
+        origin = request.origin or find_origin(
+            prepared.settings, model, out=request.out, resume=request.resume
         )
         model = model.to(device=where.device, memory_format=where.layout).train()  # type: ignore[call-overload]
         where.processes.agree_on_weights(model)
