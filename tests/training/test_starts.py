@@ -20,12 +20,14 @@ from support.runs import (
 )
 from trainonce.cli import main
 from trainonce.errors import RunInterruptedError, SettingError, WeightsError
+from trainonce.pruning.schedule import EARLY
 from trainonce.recipes.catalogue import find_recipe
 from trainonce.recipes.run import Run, run_from
 from trainonce.runs.folder import read_config
 from trainonce.training import Settings, fit
 from trainonce.training.results import outcome
 from trainonce.training.starts import DEPENDENT, FINE_TUNING, FROM_SCRATCH
+from trainonce.zoo.sources import Build, build
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +63,24 @@ def test_fine_tuning_is_gentler_later_and_slower():
     assert FINE_TUNING.settle_from > FROM_SCRATCH.settle_from
     assert FINE_TUNING.first_cut_from > 0.2
     assert FINE_TUNING.zero_within > FROM_SCRATCH.zero_within
+
+
+def test_the_page_has_every_default_that_differs():
+    page = (Path(__file__).parents[2] / "docs" / "fine-tuning.md").read_text()
+    for name in sorted(DEPENDENT):
+        both = [getattr(start, name) for start in (FROM_SCRATCH, FINE_TUNING)]
+        if name == "first_cut_from":
+            both[0] = EARLY
+        rows = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
+        assert (both[0] == both[1]) or rows
+        for row in rows:
+            found = [float(cell.split()[0]) for cell in row.split("|")[2:4]]
+            assert found == both
+    adaptive = (
+        f"({FROM_SCRATCH.adaptive_lr:g} for Adam, AdamW and NAdam) |",
+        f"({FINE_TUNING.adaptive_lr:.4f})",
+    )
+    assert all(words in page for words in adaptive)
 
 
 def test_a_recipe_from_scratch_is_fine_tuned_with_the_defaults_of_fine_tuning():
@@ -191,10 +211,7 @@ def test_the_command_starts_from_a_file_of_another_data_set(
 ):
     monkeypatch.chdir(tmp_path)
     words = ["train", "--model", "cifar:resnet20", "--data", "digits", "--keep-flops", "0.5", "--epochs", "1"]
-    donor = Run(model="cifar:resnet20", num_classes=100)
-    from trainonce.zoo.sources import Build, build
-
-    torch.save(build(donor.model, wanted=Build(num_classes=100)).model.state_dict(), "donor.pth")
+    torch.save(build("cifar:resnet20", wanted=Build(num_classes=100)).model.state_dict(), "donor.pth")
     assert main([*words, "--weights", "donor.pth", "--out", "run", "--batch-size", "256"]) == 0
     said = capsys.readouterr().err
     assert "new head fc: 10 outputs instead of 100; defaults of fine-tuning: lr 0.01" in said
