@@ -27,6 +27,7 @@ BENCHMARKS = {
     "resume": ("killing", "kill -9 at random steps, resume, compare the final weights bit for bit"),
     "kills": ("killing", "kill one run of the command line twenty times, also during saves; same bits?"),
     "accuracy": ("training", "accuracy at equal FLOPs and equal epochs, ours and the peers"),
+    "paper": ("paper", "rows of the paper's tables, dense and small, beside its figures; for GPUs"),
     "shapes": (
         "training",
         "which shape learns fastest from scratch at equal FLOPs: even, or early, late or shared layers wide",

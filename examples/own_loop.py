@@ -1,4 +1,4 @@
-"""Three lines in your own loop.
+"""Three calls in your own loop.
 
 A small network learns scikit-learn's digits and keeps 45 % of its FLOPs.
 """

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     )
     from trainonce.pruning import policies
     from trainonce.pruning.attachment import attach
+    from trainonce.pruning.method import Method
     from trainonce.pruning.pruner import Pruner
     from trainonce.pruning.pulling.projection import HalfSpace, Proximal
+    from trainonce.pruning.restoring import restore
     from trainonce.pruning.schedule import Phase, Schedule, ShortRunWarning, Strength
     from trainonce.runs import loggers
-    from trainonce.storage.artifact import load, save
+    from trainonce.storage.artifact.about import About, Preprocessing, about_of
     from trainonce.structure import cost
     from trainonce.structure.channels import ChannelGroup
     from trainonce.structure.partition import Partition
@@ -36,10 +38,12 @@ if TYPE_CHECKING:
     from trainonce.surgery.slicing import silence
     from trainonce.tracing.operators.registry import rule
     from trainonce.training import Callback, Result, RunState, Settings, fit
+    from trainonce.zoo.artifacts import load, save
 
 __version__ = "0.2.0"
 
 __all__ = [
+    "About",
     "ArtifactError",
     "BudgetError",
     "Callback",
@@ -49,12 +53,14 @@ __all__ = [
     "DivergedError",
     "HalfSpace",
     "LossError",
+    "Method",
     "ModelError",
     "ModelMismatchError",
     "Partition",
     "Phase",
     "Plan",
     "PlanError",
+    "Preprocessing",
     "Proximal",
     "Pruner",
     "PrunerError",
@@ -67,6 +73,7 @@ __all__ = [
     "ShortRunWarning",
     "Strength",
     "TrainonceError",
+    "about_of",
     "attach",
     "cost",
     "cut",
@@ -76,6 +83,7 @@ __all__ = [
     "load",
     "loggers",
     "policies",
+    "restore",
     "rule",
     "save",
     "silence",
@@ -83,10 +91,12 @@ __all__ = [
 
 _HOMES = {
     "pruning.attachment": "attach",
+    "pruning.method": "Method",
     "pruning.pruner": "Pruner",
     "pruning.pulling.projection": "HalfSpace Proximal",
+    "pruning.restoring": "restore",
     "pruning.schedule": "Phase Schedule ShortRunWarning Strength",
-    "storage.artifact": "load save",
+    "storage.artifact.about": "About Preprocessing about_of",
     "structure.channels": "ChannelGroup",
     "structure.partition": "Partition",
     "structure.plan": "Plan",
@@ -94,6 +104,7 @@ _HOMES = {
     "surgery.slicing": "silence",
     "tracing.operators.registry": "rule",
     "training": "Callback Result RunState Settings fit",
+    "zoo.artifacts": "load save",
 }
 """Where each public name is defined; errors are all in `errors`.
 

@@ -2,9 +2,9 @@
 
 Takes a folder (or a tar) of images or nothing, gives one tensor each to train and to test on.
 
-A folder has `train/CLASS/IMAGE` and `test/CLASS/IMAGE`; without one, scikit-learn's digits are used. Batches
-depend on seed and epoch only, through numpy's frozen generator, so that every contender sees the same ones
-whatever its version of torch.
+A folder has `train/CLASS/IMAGE` and `test/CLASS/IMAGE`, or `raw/` with the four files of MNIST and its kin;
+without one, scikit-learn's digits are used. Batches depend on seed and epoch only, through numpy's
+frozen generator, so that every contender sees the same ones whatever its version of torch.
 """
 
 from __future__ import annotations
@@ -63,6 +63,16 @@ class Images:
         }
         return replace(self, **first)
 
+    def for_validation(self, share: float = 0.1) -> Images:
+        """Settings are tuned on this: the last tenth of the training images takes the place of the test's."""
+        num_left = len(self.train_images) - round(share * len(self.train_images))
+        return replace(
+            self.first(num_left),
+            name=f"{self.name}, tested on a tenth of the training images",
+            test_images=self.train_images[num_left:],
+            test_labels=self.train_labels[num_left:],
+        )
+
     def steps_per_epoch(self, batch_size: int) -> int:
         return len(self.train_images) // batch_size
 
@@ -104,13 +114,22 @@ def accuracy_of(outputs: Tensor, images: Images) -> float:
     return 100 * float((outputs.argmax(1) == images.test_labels).float().mean())
 
 
+def has_images(path: str | None) -> bool:
+    """Whether images were named, and are there."""
+    return path is not None and path != "digits" and _place(path).exists()
+
+
+def _place(path: str) -> Path:
+    return Path(path.removeprefix("folder:")).expanduser()
+
+
 def load_images(path: str | None) -> Images:
     """The images of a folder or a tar; of nothing, the digits."""
     if path is None or path == "digits":
         if path is None:
             print(KINDLY, file=sys.stderr)
         return _digits()
-    place = Path(path.removeprefix("folder:")).expanduser()
+    place = _place(path)
     if not place.exists():
         print(f"there is no {place}; {KINDLY}", file=sys.stderr)
         return _digits()
@@ -152,6 +171,8 @@ def _read_digits() -> dict[str, Tensor]:
 
 
 def _decoded(place: Path) -> dict[str, Tensor]:
+    if (place / "raw").is_dir():
+        return _read_idx(place / "raw")
     from PIL import Image  # only for the first reading
 
     files = sorted(_files(place))
@@ -172,6 +193,17 @@ def _decoded(place: Path) -> dict[str, Tensor]:
         # Files come class by class; in any order, the first of them are a fair sample.
         order = torch.from_numpy(numpy.random.RandomState(0).permutation(len(images)))
         tensors |= _split(part, torch.stack(images)[order], torch.tensor(labels)[order])
+    return tensors
+
+
+def _read_idx(folder: Path) -> dict[str, Tensor]:
+    """The files of MNIST and its kin: 16 or 8 bytes of heading, then bytes; padded to 32 x 32."""
+    tensors: dict[str, Tensor] = {}
+    for part, name in (("train", "train"), ("test", "t10k")):
+        pixels = numpy.fromfile(folder / f"{name}-images-idx3-ubyte", dtype=numpy.uint8, offset=16)
+        classes = numpy.fromfile(folder / f"{name}-labels-idx1-ubyte", dtype=numpy.uint8, offset=8)
+        images = torch.from_numpy(pixels).view(-1, 1, 28, 28)
+        tensors |= _split(part, torch.nn.functional.pad(images, (2,) * 4), torch.from_numpy(classes).long())
     return tensors
 
 

@@ -1,4 +1,4 @@
-"""One recipe for all contenders: SGD with momentum, a short warm-up, then a cosine to zero."""
+"""Recipes, each one for all contenders: an optimizer, a short warm-up, then a cosine to zero."""
 
 from __future__ import annotations
 
@@ -35,6 +35,30 @@ class Recipe:
             return self.peak_learning_rate * (step + 1) / warm_up_steps
         done = (step - warm_up_steps) / max(1, total_steps - warm_up_steps)
         return self.peak_learning_rate * 0.5 * (1 + math.cos(math.pi * done))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdamWRecipe(Recipe):
+    """The same warm-up and cosine with AdamW; weight decay for matrices only if `decays_vectors` is False."""
+
+    betas: tuple[float, float] = (0.9, 0.999)
+    decays_vectors: bool = True
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:  # type: ignore[override]
+        parameters = list(model.parameters())
+        groups = [
+            {"params": [parameter for parameter in parameters if self.decays_vectors or parameter.dim() > 1]},
+            {
+                "params": [p for p in parameters if not self.decays_vectors and p.dim() < 2],
+                "weight_decay": 0.0,
+            },
+        ]
+        return torch.optim.AdamW(
+            [group for group in groups if group["params"]],
+            lr=self.peak_learning_rate,
+            betas=self.betas,
+            weight_decay=self.weight_decay,
+        )
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

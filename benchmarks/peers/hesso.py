@@ -97,7 +97,7 @@ def cut_copy(model: nn.Module, example: Tensor) -> nn.Module:
 def _inspect(model: nn.Module, example: Tensor) -> Any:
     # Only in its own environment, so there is nothing here to import or to check it by.
     package = importlib.import_module("only_train_once")
-    setattr(torch.Tensor, "cuda", lambda tensor, *_, **__: tensor)  # noqa: B010 - the assignment would be an error of types
+    setattr(torch.Tensor, "cuda", lambda tensor, *_, **__: tensor)  # noqa: B010
     return package.OTO(model=model, dummy_input=example)
 
 

@@ -11,6 +11,7 @@ import torch
 
 import trainonce
 from benchmarks.harness.flops import count_image_macs, count_parameters
+from benchmarks.harness.image_task import ImageTask
 from benchmarks.harness.images import Images, load_images
 from benchmarks.harness.resnet import build_resnet
 from benchmarks.harness.statefile import read_state, write_state
@@ -36,8 +37,7 @@ def more_digits() -> Images:
 def contender_of(name: str, images: Images) -> Any:
     sizes = {"depth": 8, "epochs": EPOCHS, "batch_size": BATCH}
     configuration = Configuration(contender=name, keep_flops=0.5, seed=0, **sizes)
-    steps = EPOCHS * images.steps_per_epoch(BATCH)
-    return CONTENDERS[name].load()(configuration, example=images.example(), total_steps=steps)
+    return CONTENDERS[name].load()(configuration, ImageTask(images, configuration.depth))
 
 
 def train(contender: Any, images: Images, epochs: range = range(EPOCHS)) -> Any:
@@ -140,8 +140,9 @@ def test_the_child_of_a_peer_imports_nothing_of_trainonce():
 
 
 def shaped(name: str) -> Any:
-    configuration = Configuration(contender=name, keep_flops=0.5, seed=0, depth=8)
-    return CONTENDERS[name].load()(configuration, example=EXAMPLE, total_steps=100)
+    configuration = Configuration(contender=name, keep_flops=0.5, seed=0, depth=8, batch_size=BATCH)
+    colours = torch.zeros(BATCH, 3, 32, 32, dtype=torch.uint8), torch.zeros(BATCH, dtype=torch.long)
+    return CONTENDERS[name].load()(configuration, ImageTask(Images("noise", *colours, *colours), 8))
 
 
 def test_shapes_have_the_flops_that_were_asked_for_and_widths_as_they_say():

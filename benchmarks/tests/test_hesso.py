@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from benchmarks.harness.image_task import ImageTask
+from benchmarks.harness.images import Images
 from benchmarks.harness.recipe import Recipe
 from benchmarks.harness.resnet import build_resnet
 from benchmarks.peers.group_search import Try, first_share, next_number, not_below
@@ -50,10 +52,12 @@ def search(monkeypatch: pytest.MonkeyPatch, flops_of: Any, *, keep: float) -> di
     monkeypatch.setattr(
         HessoContender, "_share_now", lambda contender: flops_of(NUM_GROUPS - contender.optimizer.num_cut)
     )
-    configuration = Configuration(contender="hesso", keep_flops=keep, seed=0, depth=8, epochs=1)
+    configuration = Configuration(contender="hesso", keep_flops=keep, seed=0, depth=8, epochs=1, batch_size=1)
+    noise = torch.zeros(STEPS, 3, 8, 8, dtype=torch.uint8), torch.zeros(STEPS, dtype=torch.long)
+    task = ImageTask(Images("noise", *noise, *noise), 8)
     batch = torch.zeros(2, 3, 8, 8), torch.zeros(2, dtype=torch.long)
     for _ in range(20):
-        contender = HessoContender(configuration, example=batch[0], total_steps=STEPS)
+        contender = HessoContender(configuration, task)
         try:
             contender.step(STEPS // 4 + 2, batch, lambda: batch)
         except WrongShare:

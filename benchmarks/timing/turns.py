@@ -86,7 +86,7 @@ class TurnSamples:
         for samples, _ in draws:
             batch = self._batch(samples)
             goes_first = len(self.turns) % 2 == 0
-            plain = self._time(lambda: self.plain.step(batch)) if goes_first else (0.0, 0.0)  # noqa: B023 - called at once
+            plain = self._time(lambda: self.plain.step(batch)) if goes_first else (0.0, 0.0)  # noqa: B023
             phase, updates, cuts = said_phase(self.find_pruner()), self.num_updates, self._num_cuts()
             dist.barrier()
             cpu, start = time.process_time(), time.perf_counter()

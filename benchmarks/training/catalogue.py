@@ -6,12 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import trainonce
+from benchmarks.harness.recipe import AdamWRecipe
 from benchmarks.training.entry import DENSE, PEERS, Entry
-from benchmarks.training.variants import AdamWRecipe, Make, NeverBack, Variant
+from benchmarks.training.variants import Make, NeverBack, Variant
 from trainonce.pruning.policies import (
     AnchoredController,
     Capacity,
     Controller,
+    DiscreteGates,
+    FeatureRank,
     FilterNorm,
     FreeLogits,
     GeometricMedian,
@@ -19,6 +22,7 @@ from trainonce.pruning.policies import (
     NormScale,
     PenalizeAll,
     RandomChoice,
+    SoftFilter,
     StaticSalience,
     Taylor,
     Uniform,
@@ -57,6 +61,7 @@ def _anchored(*arguments: Any, kind: type = AnchoredController, **prior: Any) ->
 _MAIN = {
     **DENSE,
     "ours": _ours("ours, defaults"),
+    "ours_taught": replace(_ours("ours, taught", is_extra=True), is_taught=True),
     "scratch": Entry("the shape that ours found, from scratch", "from_scratch:FromScratch", needs="ours"),
     "paper": _ours(
         "ours, the paper's constants",
@@ -93,6 +98,9 @@ _MAIN = {
     "capacity": _policy("capacity (the prior alone)", Make(Capacity), is_extra=True),
     "norm_scale": _policy("batch-norm scale (slimming)", Make(NormScale), is_extra=True),
     "fpgm": _policy("geometric median (FPGM)", Make(GeometricMedian)),
+    "sfp": _policy("soft filter pruning (SFP)", Make(SoftFilter), is_extra=True),
+    "hrank": _policy("rank of feature maps (HRank)", Make(FeatureRank), is_extra=True),
+    "dmc": _policy("discrete gates (DMC)", Make(DiscreteGates), is_extra=True),
     "taylor": _policy("Taylor, layers ranked together", Make(Taylor)),
     "random": _policy("random", Make(RandomChoice)),
     "uniform": _policy("uniform", Make(Uniform), is_extra=True),
@@ -211,4 +219,29 @@ SHAPES = {
     "shape_any": _shape("the default prior, any width, not rounded", 3, 0.0, round_to=1),
 }
 
-CONTENDERS: dict[str, Entry] = {**_MAIN, **VARIANTS, **SHAPES}
+_BEGUN = {"search_from": 0.0, "shrink_from": 0.02}
+"""Pretrained weights are no noise: the search begins at once."""
+
+_EARLY_TWICE = trainonce.Schedule(**_BEGUN, first_cut_from=0.05, settle_from=0.15)
+_EARLY_ONCE = trainonce.Schedule(**_BEGUN, first_cut_from=0.10, settle_from=0.10)
+
+TUNED = {
+    "early_twice": _extra("cut at 5 and 15 %", schedule=_EARLY_TWICE),
+    "early_once": _extra("cut at 10 %", schedule=_EARLY_ONCE),
+    "early_prior": _policy("capacity, cut at 10 %", Make(Capacity), is_extra=True, schedule=_EARLY_ONCE),
+    "early_even": _policy(
+        "capacity, even, cut at 10 %", Make(Capacity, trunk=1.0), is_extra=True, schedule=_EARLY_ONCE
+    ),
+    "early_prior_taylor": _policy(
+        "capacity, Taylor within layers, cut at 10 %",
+        Make(Capacity, Make(Taylor)),
+        is_extra=True,
+        schedule=_EARLY_ONCE,
+    ),
+    "prior_twice": _policy(
+        "capacity, cut at 5 and 15 %", Make(Capacity), is_extra=True, schedule=_EARLY_TWICE
+    ),
+}
+"""What was tried for runs that begin with pretrained weights."""
+
+CONTENDERS: dict[str, Entry] = {**_MAIN, **VARIANTS, **SHAPES, **TUNED}

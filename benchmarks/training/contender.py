@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
-from benchmarks.harness.recipe import Recipe, set_learning_rate
-from benchmarks.harness.resnet import build_resnet
+from benchmarks.harness.recipe import set_learning_rate
+from benchmarks.harness.recipes import RECIPES
+from benchmarks.harness.task import Batch, Task
 from benchmarks.training.configuration import Configuration
-
-Batch = tuple[Tensor, Tensor]
+from benchmarks.training.teaching import taught
 
 
 class Contender:
@@ -28,17 +28,23 @@ class Contender:
     memory_format = torch.channels_last
     can_resume = True
 
-    def __init__(self, configuration: Configuration, *, example: Tensor, total_steps: int) -> None:
+    def __init__(self, configuration: Configuration, task: Task) -> None:
         self.configuration = configuration
-        self.example = example
-        self.total_steps = total_steps
-        self.recipe = Recipe()
+        self.task = task
+        self.example = task.example()
+        self.total_steps = configuration.epochs * task.steps_per_epoch(configuration.batch_size)
+        self.recipe = RECIPES[configuration.recipe]
         torch.manual_seed(configuration.seed)
-        self.model: nn.Module = build_resnet(
-            configuration.depth, seed=configuration.seed, num_colours=example.shape[1]
-        )
-        self.model = self.model.to(memory_format=self.memory_format)
+        self.model: nn.Module = self._built(configuration.start_epochs)
+        self.teacher = self._built(configuration.teacher_epochs) if configuration.teacher_epochs else None
         self.prepare()
+
+    def _built(self, epochs: int | None) -> nn.Module:
+        """A new model, with the weights of the dense run of so many epochs if it is said."""
+        model = self.task.build(seed=self.configuration.seed)
+        if epochs:
+            model.load_state_dict(load_file(self.configuration.dense_of(epochs).weights_file))
+        return model.to(memory_format=self.memory_format)  # type: ignore[call-overload]
 
     def prepare(self) -> None:
         """Make the optimizer, and whatever else the contender needs."""
@@ -51,12 +57,21 @@ class Contender:
     def step(self, number: int, batch: Batch, draw_held: Callable[[], Batch]) -> float:
         """One training step; gives the loss. `draw_held` gives a batch of the 5 % sample for a controller."""
         set_learning_rate(self.optimizer, self.learning_rate(number))
-        loss = cross_entropy(self.model(batch[0].contiguous(memory_format=self.memory_format)), batch[1])
+        loss = self.loss(batch)
         loss.backward()
         self.before_optimizer_step()
         self.optimizer.step()
         self.optimizer.zero_grad()
         return loss.item()
+
+    def loss(self, batch: Batch) -> Tensor:
+        """On one batch, as the model is now; with a teacher, half of it is how far it is from the teacher."""
+        inputs, targets = batch
+        if inputs.dim() == 4:
+            inputs = inputs.contiguous(memory_format=self.memory_format)
+        outputs = self.model(inputs)
+        loss = self.task.loss(outputs, targets)
+        return loss if self.teacher is None else taught(loss, outputs, self.teacher, inputs)
 
     def before_optimizer_step(self) -> None:
         """A place for regularisers that write to gradients."""

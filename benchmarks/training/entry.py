@@ -7,7 +7,7 @@ All contenders are in `catalogue.py`.
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.training.contender import Contender
@@ -28,7 +28,10 @@ class Entry:
 
     is_peer: bool = False
     is_extra: bool = False
-    """Run only when asked for by name."""
+    """Run only when asked for by name, or where a regime names it."""
+
+    is_taught: bool = False
+    """Learns from the dense model, too."""
 
     settings: Any = None
     """What decides, besides the code, what it does; its repr is part of the fingerprint."""
@@ -57,6 +60,13 @@ PEERS = {
     "torch_pruning_early": _torch_pruning("the same, pruned between our cuts", "PrunedEarly"),
     "torch_pruning_global": _torch_pruning("the same, layers ranked together", "RankedTogether"),
     "torch_pruning_two": _torch_pruning("train, prune, fine-tune, two cosines", "TwoCosines"),
+    "torch_pruning_start": _torch_pruning("prune, fine-tune", "AtTheStart"),
+    "torch_pruning_start_taught": replace(
+        _torch_pruning("prune, fine-tune, taught", "AtTheStart"), is_taught=True
+    ),
+    "torch_pruning_taught": replace(
+        _torch_pruning("train, prune, fine-tune, one cosine, taught", "OneCosine"), is_taught=True
+    ),
     "torch_pruning_sparse": _torch_pruning("group sparsity, prune, fine-tune", "GroupSparsity"),
     "hesso": _hesso("only_train_once: HESSO", "HessoContender"),
     "hesso_slow": _hesso("only_train_once: HESSO, pruned until 50 %", "PrunedSlowly", is_extra=True),

@@ -1,4 +1,4 @@
-"""Which code a result is of: takes a contender, gives a hash of all code that could change its accuracy.
+"""Which code a result is of: takes a run, gives a hash of all code that could change its accuracy.
 
 Comments, docstrings and layout don't count, nor in which file a definition stands and how it is imported:
 what is hashed are the definitions that Python would run. So code can move between files without making a
@@ -14,16 +14,18 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from benchmarks.harness.recipes import RECIPES
 from benchmarks.sheets.sheet import ROOT
 from benchmarks.training.catalogue import CONTENDERS
+from benchmarks.training.configuration import Configuration
 from benchmarks.training.entry import Entry
 from benchmarks.training.variants import Make
 
 OURS = ("trainonce", "benchmarks")
 _TRAINING = "benchmarks/training"
 _HARNESS = (
-    *(f"benchmarks/harness/{name}.py" for name in ("resnet", "recipe", "images", "flops")),
-    *(f"{_TRAINING}/{name}.py" for name in ("child", "contender")),
+    *(f"benchmarks/harness/{name}.py" for name in ("recipe", "flops", "task")),
+    *(f"{_TRAINING}/{name}.py" for name in ("child", "contender", "teaching")),
 )
 _LIBRARY = ("trainonce/structure", "trainonce/surgery", "trainonce/pruning")
 """How channels are found does not matter here: the groups of these ResNets are what they are."""
@@ -35,18 +37,31 @@ _ALSO = {
     **dict.fromkeys(("ours", "studied", "from_scratch"), _OURS),
 }
 _POLICIES = "trainonce.pruning.policies."
+_TASKS = {"images": ("resnet", "images", "image_task"), "language": ("decoder", "byte_task")}
 
 
-def fingerprint(contender: str) -> str:
-    """Equal as long as the contender's code is; the others' may change."""
+def code_of(run: Configuration) -> str:
+    """The fingerprint of a run; where it begins with another's weights, the other's code counts, too."""
+    own = fingerprint(run.contender, task=run.task, recipe=run.recipe)
+    needed = [code_of(other) for other in run.needed]
+    return hashlib.sha256(" ".join((own, *needed)).encode()).hexdigest()[:12] if needed else own
+
+
+def fingerprint(contender: str, *, task: str = "images", recipe: str = "short") -> str:
+    """Equal as long as the code of contender and task is; the others' may change."""
     entry = CONTENDERS[contender]
-    places = (*_HARNESS, f"{_TRAINING}/{entry.module}.py", *_ALSO.get(entry.module, ()))
+    places = (
+        *_HARNESS,
+        *(f"benchmarks/harness/{name}.py" for name in _TASKS[task]),
+        f"{_TRAINING}/{entry.module}.py",
+        *_ALSO.get(entry.module, ()),
+    )
     files = {path for place in places for path in _sources(ROOT / place) if "policies" not in path.parts}
     if entry.settings is not None and entry.module in _ALSO:
         files |= _policy_files(entry)
-    needed = fingerprint(entry.needs) if entry.needs else ""
+    needed = fingerprint(entry.needs, task=task, recipe=recipe) if entry.needs else ""
     class_name = entry.kind.partition(":")[2]
-    digest = hashlib.sha256(f"{class_name} {entry.settings!r} {needed}".encode())
+    digest = hashlib.sha256(f"{class_name} {entry.settings!r} {needed} {RECIPES[recipe]!r}".encode())
     for definition in sorted(meaning for path in files for meaning in _meanings_of(path)):
         digest.update(definition.encode())
     return digest.hexdigest()[:12]

@@ -12,10 +12,9 @@ import torch
 
 import trainonce
 from benchmarks.harness.pruning import attach
-from benchmarks.harness.resnet import draw_weights
 from benchmarks.training.catalogue import CONTENDERS
 from benchmarks.training.contender import Contender
-from benchmarks.training.fingerprint import fingerprint
+from benchmarks.training.fingerprint import code_of
 
 
 class _Narrow(Contender, ABC):
@@ -29,7 +28,7 @@ class _Narrow(Contender, ABC):
         """Cut the untrained model and draw its weights again."""
         trainonce.cut(self.model, self.plan())
         torch.manual_seed(self.configuration.seed + 1000)
-        draw_weights(self.model)
+        self.task.draw_weights(self.model)
         super().prepare()
 
 
@@ -38,7 +37,7 @@ class FromScratch(_Narrow):
 
     def plan(self) -> trainonce.Plan:
         source = replace(self.configuration, contender="ours")
-        found = source.result(of_code=fingerprint(source.contender))
+        found = source.result(of_code=code_of(source))
         if found is None:
             raise RuntimeError(f"{source.name} has to be run first, by this code: it gives the shape")
         return trainonce.Plan.from_json(found["plan"])

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.nn.functional import cross_entropy
 
+import trainonce
 from benchmarks.harness.pruning import attach
 from benchmarks.training.catalogue import CONTENDERS
 from benchmarks.training.contender import Batch, Contender
@@ -24,7 +24,7 @@ class Ours(Contender):
     def prepare(self) -> None:
         """The user's first line."""
         variant = self.variant
-        self.recipe = variant.recipe
+        self.recipe = variant.recipe or self.recipe
         super().prepare()
         self.pruner = attach(
             self.model,
@@ -35,7 +35,7 @@ class Ours(Contender):
             policy=variant.policy and variant.policy(),
             pull=variant.pull,
             strength=variant.strength,
-            schedule=variant.schedule,
+            schedule=variant.schedule or self._usual_schedule(),
             round_to=variant.round_to,
             shrink=variant.shrinks,
             seed=self.configuration.seed,
@@ -46,13 +46,13 @@ class Ours(Contender):
         """The user's second line."""
         loss = super().step(number, batch, draw_held)
 
-        def loss_on_held() -> torch.Tensor:
-            images, labels = draw_held()
-            return cross_entropy(self.model(images), labels)
-
-        if self.pruner.step(loss_on_held):
+        if self.pruner.step(lambda: self.loss(draw_held())):
             self._shrunk_at = number
         return loss
+
+    def _usual_schedule(self) -> trainonce.Schedule | None:
+        """What a user says who begins with pretrained weights; else nothing."""
+        return None
 
     def finish(self) -> torch.nn.Module:
         """The user's third line."""

@@ -6,12 +6,14 @@ Writes `benchmarks/results/shapes.md` and a figure beside it.
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from benchmarks.sheets.options import add_several
 from benchmarks.sheets.plots import Panel, write_png
 from benchmarks.sheets.sheet import figure_lines, write_sheet
 from benchmarks.training.catalogue import EXPONENTS, SHAPES, TRUNKS, shape_name
-from benchmarks.training.options import add_run_options
+from benchmarks.training.options import add_run_options, configurations
+from benchmarks.training.regimes import REGIMES
 from benchmarks.training.runs import run_and_record
 from benchmarks.training.summary import Rows, result_cells, result_table
 
@@ -19,6 +21,8 @@ _HEADER = (
     *("shape", "training loss", "spread", "accuracy, %", "seeds", "FLOPs", "parameters"),
     *("widths (seed 0)", "remark"),
 )
+
+SHORTER = replace(REGIMES["short"], epochs=2)
 
 INTRODUCTION = """\
 ResNet-{depth}, {images}{num_images}, {epochs} epoch(s), batches of {batch}, recipe and batches as in
@@ -39,13 +43,13 @@ among layers, not about which channels stay.
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be asked for."""
     add_several(parser, "--shape", "only this one", choices=SHAPES)
-    add_run_options(parser, epochs=2)
+    add_run_options(parser, SHORTER)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run what is missing; write the tables and the figure of all that is there."""
     names = arguments.shape or list(SHAPES)
-    rows, failures, head = run_and_record(names, arguments, INTRODUCTION)
+    rows, failures, head = run_and_record(configurations(arguments, SHORTER, names), arguments, INTRODUCTION)
     blocks: list[str | list[str]] = []
     budgets = sorted({keep for _, keep in rows}, reverse=True)
     for keep in budgets:

@@ -14,7 +14,6 @@ import torch
 from torch import nn
 
 import trainonce
-from benchmarks.harness.images import accuracy_of, load_images, predict
 from benchmarks.training.catalogue import CONTENDERS
 from benchmarks.training.contender import Batch, Contender
 from benchmarks.training.ours import Ours
@@ -101,14 +100,13 @@ class Studied(Ours):
         """
         if self.pruner.shrunk or bool(self._masks().all()):
             return None
-        images = load_images(self.configuration.data or "digits")
         plan = trainonce.Plan.from_masks(
             self.pruner.partition, {name: _with_one(mask) for name, mask in self.pruner.masks.items()}
         )
         for done in self.pruner.cuts:
             plan = plan_after(done, plan)
         silent = trainonce.silence(copy.deepcopy(self.model), plan)
-        return accuracy_of(predict(silent, images), images)
+        return self.task.tested(silent)["accuracy"]
 
 
 def _with_one(mask: torch.Tensor) -> torch.Tensor:

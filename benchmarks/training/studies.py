@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -17,15 +17,19 @@ from benchmarks.sheets.options import add_several
 from benchmarks.sheets.plots import Panel, write_png
 from benchmarks.sheets.sheet import figure_lines, write_csv, write_sheet
 from benchmarks.training.catalogue import CONTENDERS
-from benchmarks.training.options import add_run_options
+from benchmarks.training.measures import lead_of, said
+from benchmarks.training.options import add_run_options, configurations
 from benchmarks.training.questions import STUDIES, Study
+from benchmarks.training.regimes import REGIMES
 from benchmarks.training.runs import run_and_record
-from benchmarks.training.summary import Results, lead_of, result_cells, result_table, said
+from benchmarks.training.summary import Results, result_cells, result_table
 
 _HEADER = (
     *("variant", "accuracy, %", "spread", "seeds", "to the defaults", "training loss", "FLOPs", "masks"),
     *("dropped once", "came back", "dead", "remark"),
 )
+
+LONGER = replace(REGIMES["short"], epochs=15)
 
 INTRODUCTION = """\
 ResNet-{depth}, {images}{num_images}, {epochs} epochs, batches of {batch}, recipe and batches as in `python
@@ -51,14 +55,14 @@ budget is met whatever is varied, because the decision keeps it.
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be asked for."""
     add_several(parser, "--study", "only this one", choices=STUDIES)
-    add_run_options(parser)
+    add_run_options(parser, LONGER)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run what is missing; write the tables, figures and data of all that is there."""
     studies = {name: STUDIES[name] for name in arguments.study or STUDIES}
     names = dict.fromkeys(name for study in studies.values() for name in study.contenders)
-    rows, failures, head = run_and_record(names, arguments, INTRODUCTION)
+    rows, failures, head = run_and_record(configurations(arguments, LONGER, names), arguments, INTRODUCTION)
     blocks: list[str | list[str]] = []
     for name, study in studies.items():
         blocks += [f"## {study.title}", study.words]

@@ -57,6 +57,14 @@ class OneCosine(Contender):
         super().load_state_dict(state)
 
 
+class AtTheStart(OneCosine):
+    """Pruned before the first step, as its README does with pretrained models."""
+
+    @property
+    def first_epochs(self) -> int:
+        return 0
+
+
 class PrunedEarly(OneCosine):
     """Pruned between our two cuts."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import trainonce
 from benchmarks.harness.recipe import Recipe
@@ -60,17 +60,10 @@ class Variant:
     strength: trainonce.Strength | None = None
     schedule: trainonce.Schedule | None = None
     round_to: int | None = None
-    recipe: Recipe = field(default_factory=Recipe)
+    recipe: Recipe | None = None
+    """None: that of the configuration."""
+
     shrinks: bool = True
-
-
-class AdamWRecipe(Recipe):
-    """The common warm-up and cosine with AdamW."""
-
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(
-            model.parameters(), lr=self.peak_learning_rate, weight_decay=self.weight_decay
-        )
 
 
 class NeverBack(AnchoredController):

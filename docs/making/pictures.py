@@ -26,8 +26,8 @@ from docs.making.screen import shown_lines
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "pictures"
 MAX_BYTES = 300_000
-COLUMNS = 100
-PAGE_SIZE = (1280, 860)
+COLUMNS = 88
+PAGE_SIZE = (1280, 988)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
@@ -96,7 +96,9 @@ def page_picture(page: Path, browser: str) -> bytes:
             capture_output=True,
             timeout=120,
         )
-        picture = Image.open(shot).convert("RGB").quantize(128, dither=Image.Dither.NONE)
+        # The other methods merge colors of small areas, such as those of a legend.
+        method = Image.Quantize.MAXCOVERAGE
+        picture = Image.open(shot).convert("RGB").quantize(256, method=method, dither=Image.Dither.NONE)
         content = io.BytesIO()
         picture.save(content, format="PNG", optimize=True)
         return content.getvalue()

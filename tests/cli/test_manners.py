@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import trainonce
+from support.commands import refused
 from support.finished import make_run
 from trainonce.cli import main
 
@@ -29,18 +30,6 @@ def run(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def listing(folder: Path) -> dict[str, float]:
     return {str(path.relative_to(folder)): os.lstat(path).st_mtime for path in [folder, *folder.rglob("*")]}
-
-
-def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line with which the command ends."""
-    capsys.readouterr()
-    assert main(words) == 2, words
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("trainonce")
-    assert err[:-1].isprintable(), err
-    assert len(err) < 2100
-    return err
 
 
 def turned_into(name: str, kind: str) -> Callable[[Path], None]:

@@ -10,15 +10,10 @@ from trainonce.pruning import attachment
 from trainonce.recipes import run as runs
 from trainonce.runs.report.writing import read_report, write_report
 from trainonce.training import Settings, fit, preparation
-from trainonce.training.results import closing, outcome
+from trainonce.training.results import closing
 
 WORDS = ["digits.resnet20", "--epochs", "2", "--quiet", "--keep-flops", "0.6"]
 SHORT = ["--search-from", "0.1", "--shrink-from", "0.2", "--settle-from", "0.5", "--warmup-epochs", "0"]
-
-
-@pytest.fixture(autouse=True)
-def no_long_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
 
 
 def test_the_command_builds_inspects_and_checks_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -12,7 +12,7 @@ from trainonce.engines.counting import count_macs
 from trainonce.engines.layer_costs import ELSEWHERE, count_by_module, describe_costs
 from trainonce.runs.report.costs import MOST_ROWS, cost_table
 from trainonce.training import fit
-from trainonce.training.results import closing, outcome
+from trainonce.training.results import closing
 
 
 class Shared(nn.Module):
@@ -95,8 +95,7 @@ def test_the_table_adds_up(num_layers: int):
         assert min(shown[:MOST_ROWS]) >= max(shown[MOST_ROWS:])
 
 
-def test_a_run_writes_the_costs_of_its_layers_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
+def test_a_run_writes_the_costs_of_its_layers_down(tmp_path: Path):
     report = fit(make_net(), make_data(), settings=make_settings(), out=tmp_path / "run").report
     for which in ("before", "after"):
         assert sum(row[which]["macs"] for row in report["costs"]) == report[which]["macs"]
@@ -108,7 +107,6 @@ def test_what_can_not_be_timed_is_told_with_its_reason(tmp_path: Path, monkeypat
     def refuse(*_: object) -> None:
         raise RuntimeError("hooks are not supported")
 
-    monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
     monkeypatch.setattr(closing, "measure_layers", refuse)
     report = fit(make_net(), make_data(), settings=make_settings(), out=tmp_path / "run").report
     assert report["missing"] == {"costs per layer": "RuntimeError: hooks are not supported"}

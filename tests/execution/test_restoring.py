@@ -115,7 +115,7 @@ def test_a_snapshot_restores_data_gradients_and_optimizer_state():
     optimizer.step()
     before = described(model)
     state = {name: dict(optimizer.state[parameter]) for name, parameter in model.named_parameters()}
-    restore = snapshot(model, optimizer)
+    restore = snapshot(model, [optimizer])
     for parameter in model.parameters():
         parameter.grad = None
         parameter.data = torch.zeros(2)

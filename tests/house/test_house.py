@@ -3,13 +3,12 @@
 import ast
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2] / "trainonce"
+from support.sources import ROOT, imported_names
 
 ROOMS = [
     "errors",
@@ -25,7 +24,6 @@ ROOMS = [
     "data",
     "runs",
     "training",
-    "integrations",
     "recipes",
     "deployment",
     "cli",
@@ -36,26 +34,27 @@ ROOMS = [
 Inside a room, modules and smaller rooms use each other in no circle.
 """
 
+
 CORE_ROOMS = ROOMS[: ROOMS.index("zoo")]
+
+
 CORE = {"torch", "safetensors", "trainonce"} | sys.stdlib_module_names
+
+
 ROOMS_WITH_TABLES = {"runs", "cli"}
 
+
 MAX_FILE_LINES = 300
+
+
 MAX_FUNCTION_LINES = 60
+MAX_COLUMNS = 110
+PLACES = ("trainonce", "tests", "benchmarks", "docs", "examples")
+NOT_OF_A_ROOM = {"docs", "fuzzing", "graphs", "house", "support"}
+"""Folders of tests that mirror no room: documents, fuzzers, nets, these rules, and what tests share."""
+
+
 NAMES_WITHOUT_MEANING = {"utils", "helpers", "misc", "common", "base"}
-
-UNPICKLERS = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
-LOADERS = {"torch.load", "torch.jit.load", "torch.export.load", "torch.distributed.checkpoint.load"}
-
-
-def imported_names(source: str) -> Iterator[str]:
-    """Every dotted name that an import statement mentions: `from a.b import c` gives `a.b.c`."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"line {node.lineno}: imports are absolute"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def check_layering(root: Path) -> list[str]:
@@ -125,6 +124,12 @@ def check_budgets(root: Path) -> list[str]:
     for path in sorted(root.rglob("*.py")):
         source = path.read_text()
         num_lines = len(source.splitlines())
+        # Ruff lets lines with a comment for a linter be longer.
+        wrong += [
+            f"{path.relative_to(root)}:{number} has {len(line)} columns, the budget is {MAX_COLUMNS}"
+            for number, line in enumerate(source.splitlines(), start=1)
+            if len(line) > MAX_COLUMNS
+        ]
         if num_lines > MAX_FILE_LINES:
             wrong.append(f"{path.relative_to(root)} has {num_lines} lines, the budget is {MAX_FILE_LINES}")
         for node in ast.walk(ast.parse(source)):
@@ -135,32 +140,6 @@ def check_budgets(root: Path) -> list[str]:
                         f"{path.relative_to(root)}: {node.name} has {num_lines} lines, the budget is "
                         f"{MAX_FUNCTION_LINES}"
                     )
-    return wrong
-
-
-def dangerous_calls(source: str) -> list[str]:
-    """What could run code that was read from a file, as `line: what`."""
-    tree = ast.parse(source)
-    wrong = [
-        f"imports {name}"
-        for name in imported_names(source)
-        if name.split(".")[0] in UNPICKLERS or name in LOADERS
-    ]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id in {"eval", "exec", "__import__"}:
-            wrong.append(f"{node.lineno}: {node.id}")
-        elif isinstance(node, ast.Attribute) and ast.unparse(node) in LOADERS:
-            wrong.append(f"{node.lineno}: {ast.unparse(node)}")
-        elif (
-            isinstance(node, ast.keyword) and node.arg == "weights_only" and ast.unparse(node.value) != "True"
-        ):
-            wrong.append(f"{node.value.lineno}: weights_only={ast.unparse(node.value)}")
-        elif (
-            isinstance(node, ast.keyword)
-            and node.arg == "allow_pickle"
-            and ast.unparse(node.value) != "False"
-        ):
-            wrong.append(f"{node.value.lineno}: allow_pickle={ast.unparse(node.value)}")
     return wrong
 
 
@@ -239,8 +218,21 @@ def test_a_heavy_import_in_the_core_is_found(tmp_path: Path, source: str):
     assert len(check_dependencies(tmp_path)) == 1
 
 
-def test_files_and_functions_keep_their_budgets():
-    assert check_budgets(ROOT) == []
+@pytest.mark.parametrize("place", PLACES)
+def test_files_functions_and_lines_keep_their_budgets(place: str):
+    assert check_budgets(ROOT.parent / place) == []
+
+
+def test_rooms_are_the_folders_and_three_modules_stand_outside():
+    inside = {path.name for path in ROOT.iterdir() if (path / "__init__.py").is_file()}
+    modules = {path.stem for path in ROOT.glob("*.py")}
+    assert modules == {"__init__", "__main__", "errors"}
+    assert set(ROOMS) == inside | modules - {"__init__"}
+
+
+def test_tests_mirror_the_rooms():
+    folders = {path.name for path in (ROOT.parent / "tests").iterdir() if any(path.glob("*.py"))}
+    assert folders - NOT_OF_A_ROOM == set(ROOMS) - {"errors", "__main__"}
 
 
 def test_a_broken_budget_is_found(tmp_path: Path):
@@ -253,45 +245,12 @@ def test_a_broken_budget_is_found(tmp_path: Path):
         + "    a = 1\n" * (MAX_FUNCTION_LINES - 1)
         + "a = 1\n" * (MAX_FILE_LINES - MAX_FUNCTION_LINES),
     )
-    assert [message.split()[0].rstrip(":") for message in check_budgets(tmp_path)] == ["deep.py", "long.py"]
-
-
-def test_nothing_is_unpickled_or_evaluated():
-    found = {path.relative_to(ROOT): dangerous_calls(path.read_text()) for path in ROOT.rglob("*.py")}
-    exporting = found.pop(Path("deployment/exporting.py"))
-    reading = found.pop(Path("zoo/weight_files.py"))
-    assert {path: calls for path, calls in found.items() if calls} == {}
-    # An export reads back the bytes that it has just made, never a file.
-    assert [call.partition(": ")[2] for call in exporting] == ["torch.export.load"]
-    assert "torch.export.load(content)" in (ROOT / "deployment" / "exporting.py").read_text()
-    # Weights to start from may be a checkpoint of torch.save: tensors and plain values are read, no code.
-    assert [call.partition(": ")[2] for call in reading] == ["torch.load"]
-    assert (ROOT / "zoo" / "weight_files.py").read_text().count("weights_only=True") == 1
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "import pickle",
-        "from pickle import loads",
-        "import torch\ntorch.load('a')",
-        "from torch import load",
-        "import torch\nread = torch.load",
-        "import torch\ntorch.export.load('a')",
-        "eval('1')",
-        "run = exec",
-        "__import__('os')",
-        "read('a', weights_only=False)",
-        "read('a', weights_only=trusted)",
-        "numpy.load('a', allow_pickle=True)",
-    ],
-)
-def test_a_dangerous_call_is_found(source: str):
-    assert dangerous_calls(source) != []
-
-
-def test_a_model_may_be_put_into_eval_mode():
-    assert dangerous_calls("model.eval()\nread('a', weights_only=True)") == []
+    write(tmp_path, "wide.py", f"a = 1  # noqa: {'x' * MAX_COLUMNS}\n")
+    assert [message.split()[0].split(":")[0] for message in check_budgets(tmp_path)] == [
+        "deep.py",
+        "long.py",
+        "wide.py",
+    ]
 
 
 def test_every_module_is_named_for_what_it_holds():

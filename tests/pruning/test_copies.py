@@ -1,6 +1,6 @@
-"""An averaged copy does not follow a cut by itself.
+"""An averaged copy that nobody knows does not follow a cut.
 
-It is said before anything is lost, and what is advised works.
+It is said before anything is lost, what is advised works, and nothing else is taken for one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import trainonce
 from support.digits import attached, batch, convolutional, digits, train
-from trainonce import Schedule, Settings
+from trainonce import PrunerError, Schedule, Settings
 from trainonce.pruning import policies
 from trainonce.pruning.guards.copies import Copies
 
@@ -37,70 +37,15 @@ def begun(**settings: Any) -> tuple[nn.Module, torch.optim.Optimizer, trainonce.
     )
 
 
-def words(kind: str, path: str) -> str:
+def words(kind: str) -> str:
     return (
-        rf"^an averaged copy of this model \({kind}[^\n]*\) will not follow [^\n]*trainonce\.cut\({path}, "
-        r"pruner\.cuts\[-1\]\)\.$"
+        rf"^an averaged copy of this model \({kind}[^\n]*\) would not follow [^\n]*followers=\[it\]\), or "
+        r"followers=\[\] if it is no average of this model\.$"
     )
 
 
 def averaged(model: nn.Module) -> AveragedModel:
     return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
-
-
-@pytest.mark.parametrize("use_buffers", [False, True])
-def test_the_advice_works_and_gives_the_average_of_the_small_model(use_buffers: bool):
-    """Cut with the model, the average is the one that would have been, without what was cut."""
-    model, optimizer, pruner = begun()
-    whole, other_optimizer, other = begun(shrink=False)
-    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=use_buffers)
-    reference = AveragedModel(whole, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=use_buffers)
-
-    def after(_step: int, cut: bool) -> None:
-        if cut:
-            trainonce.cut(average.module, pruner.cuts[-1])
-        average.update_parameters(model)
-
-    with pytest.warns(RuntimeWarning, match=words("AveragedModel", r"average\.module")) as said:
-        train(model, optimizer, pruner, steps=range(60), size=8, after=after)
-    assert len(said) == 1
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        train(
-            whole,
-            other_optimizer,
-            other,
-            steps=range(60),
-            size=8,
-            after=lambda *_: reference.update_parameters(whole),
-        )
-    small = pruner.finish()
-    other.finish()
-    for plan in pruner.cuts:
-        trainonce.cut(reference.module, plan)
-    assert {name: tensor.shape for name, tensor in average.module.state_dict().items()} == {
-        name: tensor.shape for name, tensor in small.state_dict().items()
-    }
-    for name, parameter in average.module.named_parameters():
-        assert torch.allclose(
-            parameter, dict(reference.module.named_parameters())[name], rtol=1e-3, atol=1e-4
-        ), name
-
-
-def test_timms_average_is_found_and_the_advice_works():
-    timm_utils = pytest.importorskip("timm.utils")
-    model, optimizer, pruner = begun()
-    average = timm_utils.ModelEmaV3(model, decay=0.9)
-
-    def after(_step: int, cut: bool) -> None:
-        if cut:
-            trainonce.cut(average.module, pruner.cuts[-1])
-        average.update(model)
-
-    with pytest.warns(RuntimeWarning, match=words("ModelEmaV3", r"average\.module")) as said:
-        train(model, optimizer, pruner, steps=range(60), size=8, after=after)
-    assert len(said) == 1
-    assert average.module[1][0].weight.shape == pruner.finish()[1][0].weight.shape
 
 
 def by_data(mine: torch.Tensor, theirs: torch.Tensor) -> None:
@@ -113,41 +58,67 @@ def by_copy(mine: torch.Tensor, theirs: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("move", [by_data, by_copy])
-def test_a_deepcopy_that_a_loop_of_ones_own_averages_is_found(
+def test_a_deepcopy_that_a_loop_of_ones_own_averages_stops_the_run_before_anything_is_lost(
     move: Callable[[torch.Tensor, torch.Tensor], None],
 ):
     model, optimizer, pruner = begun()
     average = copy.deepcopy(model)
 
-    def after(_step: int, cut: bool) -> None:
-        if cut:
-            trainonce.cut(average, pruner.cuts[-1])
+    def after(*_: object) -> None:
         for mine, theirs in zip(average.parameters(), model.parameters(), strict=True):
             move(mine, theirs)
 
-    with pytest.warns(RuntimeWarning, match=words("a second Sequential", "average")) as said:
+    with pytest.raises(PrunerError, match=words("a second Sequential")):
         train(model, optimizer, pruner, steps=range(60), size=8, after=after)
-    assert len(said) == 1
+    assert pruner.num_steps == 10
+    assert not pruner.cuts
+    # What the message says to do.
+    pruner.follow(average)
+    train(model, optimizer, pruner, steps=range(10, 60), size=8, after=after)
     assert pruner.finish()[1][0].weight.shape == average[1][0].weight.shape
 
 
-def test_it_is_said_in_the_first_steps_and_points_at_the_loop():
+class MyEMA(nn.Module):
+    """An average of somebody's own, which nobody can know."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.shadow = copy.deepcopy(model)
+
+
+def test_an_average_of_ones_own_class_is_named_and_can_be_left_alone():
     model, optimizer, pruner = begun()
-    average = averaged(model)
-    with pytest.warns(RuntimeWarning, match="averaged copy") as said:
+    average = MyEMA(model)
+    with pytest.raises(PrunerError, match=words("MyEMA")):
         train(model, optimizer, pruner, steps=range(1), size=8)
+    model, optimizer, pruner = begun(followers=[])
+    with pytest.warns(RuntimeWarning, match=r"^a copy of this model \(MyEMA\) is not cut with it\.") as said:
+        train(model, optimizer, pruner, steps=range(60), size=8)
+    assert len(said) == 1
     assert said[0].filename.endswith("digits.py")
-    assert average.n_averaged == 0, "it need not have moved"
+    assert average.shadow[1][0].out_channels == 2 * WIDTH > pruner.finish()[1][0].out_channels
 
 
-def test_an_average_that_is_made_later_is_found_before_the_cut():
+def test_an_average_that_is_made_later_is_found_at_the_cut_and_nothing_is_cut():
     model, optimizer, pruner = begun()
-    train(model, optimizer, pruner, steps=range(15), size=8)
-    average = averaged(model)
-    with pytest.warns(RuntimeWarning, match="averaged copy"):
-        train(model, optimizer, pruner, steps=range(15, 20), size=8)
+    train(model, optimizer, pruner, steps=range(19), size=8)
+    average = copy.deepcopy(model)
+
+    def after(*_: object) -> None:
+        by_data(average[0][0].weight, model[0][0].weight)
+
+    with pytest.raises(PrunerError, match=words("a second Sequential")):
+        train(model, optimizer, pruner, steps=range(19, 60), size=8, after=after)
     assert not pruner.cuts
-    assert average.module[1][0].out_channels == 2 * WIDTH
+    assert model[1][0].out_channels == average[1][0].out_channels == 2 * WIDTH
+
+
+def by_hand(model: nn.Module) -> nn.Module:
+    """A model that is trained without an optimizer: it has gradients."""
+    model.register_forward_pre_hook(lambda *_: None)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    return model
 
 
 def teachers(model: nn.Module) -> Iterator[Any]:
@@ -157,6 +128,7 @@ def teachers(model: nn.Module) -> Iterator[Any]:
     yield averaged(convolutional(WIDTH - 1))
     yield nn.DataParallel(model)
     yield {"best": copy.deepcopy(model.state_dict())}
+    yield by_hand(copy.deepcopy(model))
 
 
 def test_teachers_baselines_wrappers_and_averages_of_others_are_not_meant():
@@ -165,7 +137,7 @@ def test_teachers_baselines_wrappers_and_averages_of_others_are_not_meant():
     # A warning would fail the test.
     train(model, optimizer, pruner, steps=range(60), size=8)
     assert pruner.finish() is model
-    assert len(kept) == 6
+    assert len(kept) == 7
 
 
 def test_a_second_model_that_is_trained_itself_is_not_meant():
@@ -182,13 +154,44 @@ def test_a_second_model_that_is_trained_itself_is_not_meant():
 
 def test_an_average_that_is_gone_is_not_meant():
     model, optimizer, pruner = begun()
-    ring: list[Any] = [averaged(model)]
+    ring: list[Any] = [MyEMA(model)]
     ring.append(ring)
     del ring
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        train(model, optimizer, pruner, steps=range(1), size=8)
-    assert [str(warning.message) for warning in said] == []
+    train(model, optimizer, pruner, steps=range(1), size=8)
+    assert pruner.num_steps == 1
+
+
+def test_the_average_of_an_earlier_run_is_not_cut():
+    """It is alive in a notebook, of the same class and shapes, and moves no more."""
+    before = convolutional(WIDTH)
+    kept = averaged(before)
+    with torch.no_grad():
+        for parameter in before.parameters():
+            parameter.add_(1.0)
+    kept.update_parameters(before)
+    whole = copy.deepcopy(kept.state_dict())
+    model, optimizer, pruner = begun()
+    with pytest.warns(RuntimeWarning, match=r"^a copy of this model \(AveragedModel\) is not cut with it\."):
+        train(model, optimizer, pruner, steps=range(60), size=8)
+    assert pruner.cuts
+    assert all(torch.equal(tensor, whole[name]) for name, tensor in kept.state_dict().items())
+
+
+def test_whose_average_it_is_has_to_be_said_where_two_models_train():
+    model, optimizer, pruner = begun()
+    other = convolutional(WIDTH)
+    its = torch.optim.SGD(other.parameters(), lr=0.05)
+    average = averaged(other)
+
+    def after(step: int, _cut: bool) -> None:
+        F.cross_entropy(other(batch(step, 8)[0]), batch(step, 8)[1]).backward()
+        its.step()
+        its.zero_grad()
+        average.update_parameters(other)
+
+    with pytest.raises(PrunerError, match=words("AveragedModel, unless it averages the second model")):
+        train(model, optimizer, pruner, steps=range(60), size=8, after=after)
+    assert average.module[1][0].out_channels == 2 * WIDTH
 
 
 def test_fits_own_average_follows_and_nothing_is_said():
@@ -216,6 +219,7 @@ class Proxy:
 def test_looking_around_disturbs_nobody():
     proxy = [Proxy()]
     half_made = nn.Linear.__new__(nn.Linear)
-    assert Copies(convolutional(WIDTH)).complaint() is None
+    survey = Copies(convolutional(WIDTH)).survey()
+    assert [survey.known, survey.strangers, survey.resting] == [[], [], []]
     assert proxy
     assert "_parameters" not in vars(half_made)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from support.ragged import half_spaced, shrunk, shrunk_in_metric
+from trainonce.errors import SettingError
 from trainonce.pruning.pulling.proximal import Ragged, shrink_groups, shrink_groups_in_metric
 
 STRENGTHS = [0.0, 0.3, 1.5, 2.6, 40.0]
@@ -163,13 +164,15 @@ def test_half_space_on_its_border():
 @pytest.mark.parametrize("strength", [-1.0, -1e-9, float("nan")])
 def test_a_negative_strength_is_refused(strength: float):
     for function in (shrunk, lambda x, s: shrunk_in_metric(x, torch.ones_like(x), s)):
-        with pytest.raises(ValueError, match=r"^strength must not be negative, got .*[^\n]$"):
+        with pytest.raises(SettingError, match=r"^strength must be at least 0, got .*[^\n]$"):
             function(drawn(2, 3), strength)
 
 
 @pytest.mark.parametrize("epsilon", [-0.1, 1.0, 7.0, float("nan")])
 def test_an_epsilon_outside_its_range_is_refused(epsilon: float):
-    with pytest.raises(ValueError, match=r"^epsilon must be at least 0 and below 1, got .*[^\n]$"):
+    with pytest.raises(
+        SettingError, match=r"^epsilon must be a number of at least 0 and below 1, got .*[^\n]$"
+    ):
         half_spaced(drawn(2, 3), drawn(2, 3, seed=1), epsilon)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from trainonce.errors import SettingError
 from trainonce.pruning.schedule import FEW_UPDATES, Schedule, ShortRunWarning, Strength, enough_steps
 
 
@@ -67,20 +68,20 @@ def test_updates_stay_within_a_twentieth_of_the_run(total_steps: int):
 @pytest.mark.parametrize("name", ["search_from", "shrink_from", "settle_from"])
 @pytest.mark.parametrize("value", [-0.1, -3, float("nan"), float("inf"), "half", None, True])
 def test_what_is_no_time_is_refused(name: str, value: Any):
-    with pytest.raises(ValueError, match=rf"^{name} must be a share of the run, [^\n]*; got [^\n]*$"):
+    with pytest.raises(SettingError, match=rf"^{name} must be a share of the run, [^\n]*; got [^\n]*$"):
         Schedule(**{name: value})
 
 
 @pytest.mark.parametrize("name", ["search_from", "shrink_from", "first_cut_from", "settle_from"])
 @pytest.mark.parametrize("value", [1, 1.0])
 def test_one_could_be_a_step_or_a_share_and_is_refused(name: str, value: float):
-    with pytest.raises(ValueError, match=rf"^{name}={value!r} could mean step 1 or the whole run[^\n]*$"):
+    with pytest.raises(SettingError, match=rf"^{name}={value!r} could mean step 1 or the whole run[^\n]*$"):
         Schedule(**{name: value})
 
 
 @pytest.mark.parametrize("value", [1.5, 2.0, 40.0])
 def test_a_step_is_an_integer(value: float):
-    with pytest.raises(ValueError, match=r"^settle_from=\S+ is not a share [^\n]* integers\.$"):
+    with pytest.raises(SettingError, match=r"^settle_from=\S+ is not a share [^\n]* integers\.$"):
         Schedule(settle_from=value)
 
 
@@ -92,7 +93,7 @@ def test_the_smallest_steps_and_shares_are_what_they_say():
 
 @pytest.mark.parametrize("value", [0, -1, 2.5, "often", True])
 def test_what_is_no_interval_is_refused(value: Any):
-    with pytest.raises(ValueError, match=r"^update_every must be a number of steps, [^\n]*, got [^\n]*$"):
+    with pytest.raises(SettingError, match=r"^update_every must be an integer of at least 1, got [^\n]*$"):
         Schedule(update_every=value)
 
 
@@ -106,7 +107,7 @@ def test_what_is_no_interval_is_refused(value: Any):
     ],
 )
 def test_phases_out_of_order_are_refused(times: dict[str, float]):
-    with pytest.raises(ValueError, match=r"^the phases are out of order: [^\n]*$"):
+    with pytest.raises(SettingError, match=r"^the phases are out of order: [^\n]*$"):
         Schedule(**times).in_steps(100)
 
 
@@ -139,19 +140,21 @@ def test_the_papers_constant_strength():
 @pytest.mark.parametrize("name", ["searching", "settled"])
 @pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), "ten", None])
 def test_what_is_no_strength_is_refused(name: str, value: Any):
-    with pytest.raises(ValueError, match=rf"^{name} must be a number of at least 0, got [^\n]*$"):
+    with pytest.raises(SettingError, match=rf"^{name} must be a number of at least 0, got [^\n]*$"):
         Strength(**{name: value})
 
 
 @pytest.mark.parametrize("value", [0, -0.1, 1.1, float("nan"), "soon"])
 def test_what_is_no_deadline_is_refused(value: Any):
-    with pytest.raises(ValueError, match=r"^zero_within must be above 0 and at most 1, got [^\n]*$"):
+    with pytest.raises(
+        SettingError, match=r"^zero_within must be a number above 0 and at most 1, got [^\n]*$"
+    ):
         Strength(zero_within=value)
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.0, float("nan"), "low"])
 def test_what_is_no_floor_is_refused(value: Any):
-    with pytest.raises(ValueError, match=r"^floor must be at least 0 and below 1, got [^\n]*$"):
+    with pytest.raises(SettingError, match=r"^floor must be a number of at least 0 and below 1, got [^\n]*$"):
         Strength(floor=value)
 
 

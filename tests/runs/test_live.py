@@ -20,7 +20,6 @@ from trainonce.runs.report.live import (
 )
 from trainonce.runs.report.views import choose_view
 from trainonce.training import fit
-from trainonce.training.results import outcome
 
 
 def shown(view: Moment, width: int = 100) -> str:
@@ -64,7 +63,7 @@ def test_lines_come_seldom_but_the_last_one_always():
     assert "step 100/100" in stream.getvalue()
 
 
-def test_a_terminal_gets_a_panel_and_a_pipe_gets_lines(monkeypatch: pytest.MonkeyPatch):
+def test_a_terminal_gets_a_panel_and_a_pipe_gets_lines():
     assert isinstance(choose_view("run"), Lines)
     console = Console(file=io.StringIO(), force_terminal=True, width=80)
     panel = LivePanel("run on data", console)
@@ -76,10 +75,7 @@ def test_a_terminal_gets_a_panel_and_a_pipe_gets_lines(monkeypatch: pytest.Monke
     assert "[at step 3]" in text
 
 
-def test_a_run_tells_its_view_and_the_null_view_is_silent(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
+def test_a_run_tells_its_view_and_the_null_view_is_silent(capsys: pytest.CaptureFixture[str]):
     stream = io.StringIO()
     fit(make_net(), make_data(), settings=make_settings(), view=Lines(stream, seconds=0))
     assert stream.getvalue().count("few controller updates") == 1

@@ -19,7 +19,6 @@ from trainonce.runs.report.facts import baseline_of
 from trainonce.runs.report.page import render_page
 from trainonce.runs.report.writing import write_comparison, write_report
 from trainonce.training import fit
-from trainonce.training.results import outcome
 
 pytestmark = pytest.mark.timeout(600)
 needs_chromium = pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
@@ -53,10 +52,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "model": "timm:a_model_with_a_very_long_name_patch16_clip_quickgelu_224",
         "data": "folder:/a/long/path/to/a/folder/of/images",
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(outcome, "LATENCY_SECONDS", 0.0)
-        settings = make_settings(epochs=12)
-        report: dict[str, Any] = dict(fit(make_net(), make_data(), settings=settings, out=folder).report)
+    settings = make_settings(epochs=12)
+    report: dict[str, Any] = dict(fit(make_net(), make_data(), settings=settings, out=folder).report)
     report["config"] = names | report["config"]
     report["baseline"] = baseline_of(report)
     wide = {"total": 1280, "alive": 640, "kept": list(range(0, 1280, 2))}

@@ -4,21 +4,13 @@ import json
 import shutil
 from pathlib import Path
 
-import pytest
-
 from support.runs import make_data, make_net, make_settings, stop_run
 from trainonce.cli import main
 from trainonce.recipes.run import Run, build_run_model, open_run_data
 from trainonce.training import fit
-from trainonce.training.results import outcome
 from trainonce.training.settings import as_plain
 
 TIMED = ("seconds", "latency_ms", "ms", "started")
-
-
-@pytest.fixture(autouse=True)
-def no_long_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
 
 
 def untimed(value: object) -> object:

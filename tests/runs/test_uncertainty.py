@@ -87,7 +87,7 @@ def test_a_large_difference_is_no_noise_and_an_unknown_number_of_samples_says_no
         (341, 340, "+1 image of 360"),
         (340, 341, "-1 image of 360"),
         (333, 340, "-7 images of 360"),
-        (340, 340, "0 images of 360"),
+        (340, 340, "+0 images of 360"),
     ],
 )
 def test_a_difference_is_counted_in_samples(right: int, before: int, words: str):

@@ -1,17 +1,21 @@
 """The lines to copy work as they are, for the run that the page is about."""
 
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
+import trainonce
 from support.finished import make_report, make_run
 from trainonce.cli import main
+from trainonce.runs.report.card import render_card
 from trainonce.runs.report.page import render_page
 from trainonce.runs.report.usage import usage_of
-from trainonce.runs.report.writing import read_report
+from trainonce.runs.report.writing import read_report, write_report
 from trainonce.storage.artifact import load
+from trainonce.storage.artifact.about import About, Preprocessing
 from trainonce.zoo.sources import Build, build
 
 
@@ -39,6 +43,41 @@ def test_the_lines_of_a_run_of_the_command_work_in_its_folder(
     assert main([*bench, "--engine", "eager", "-b", "1", "--seconds", "0.01"]) == 0
     assert main([*shlex.split(found["Train it again"])[1:], "--print-config"]) == 0
     assert "model: cifar:resnet20" in capsys.readouterr().out
+
+
+def card_code(report: dict) -> str:
+    card = render_card(report)
+    return card.partition("```python\n")[2].partition("```")[0]
+
+
+def test_the_code_on_the_card_runs_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    folder = make_run(tmp_path / "run")
+    fed = Preprocessing(mean=(0.5,) * 3, std=(0.2,) * 3, size=8, shorter_side=9)
+    about = About(name="cifar:resnet20", classes=tuple("abcdefghij"), preprocessing=fed)
+    small = load(folder / "small", into=build("cifar:resnet20").model)
+    shutil.rmtree(folder / "small")
+    trainonce.save(small, folder / "small", classes=about.classes, preprocessing=fed)
+    report = read_report(folder) | {"about": about.to_data()}
+    write_report(folder, report)
+    assert "its shorter side resized to 9, the center 8 x 8 cut out (bilinear)" in card_code(report)
+    assert "a, b, c, d" in (folder / "small" / "README.md").read_text()
+    monkeypatch.chdir(folder / "small")
+    torch.manual_seed(0)
+    names: dict = {}
+    exec(card_code(report), names)
+    assert capsys.readouterr().out.strip() in about.classes
+    assert torch.equal(names["small"](names["image"][None]), small.eval()(names["image"][None]))
+    monkeypatch.chdir(folder)
+    exec(snippets(report)["Load it"], names)
+    assert "zoo" not in snippets(report)["Load it"]
+
+
+@pytest.mark.parametrize("about", [None, {}, {"name": "nets.mine:build"}, {"name": 'x:"); import os'}])
+def test_a_card_without_a_known_name_has_no_code(about: dict | None):
+    assert card_code(make_report() | {"about": about}) == ""
+    assert "trainonce.load(FOLDER, into=model)" in render_card(make_report() | {"about": about})
 
 
 def test_a_model_of_ones_own_is_imported_by_its_name():

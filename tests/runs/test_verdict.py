@@ -80,7 +80,11 @@ def test_without_a_dense_run_the_accuracy_has_an_interval_of_its_own():
     ],
 )
 def test_speed_is_told_as_it_was_measured(milliseconds: float, words: str):
-    assert words in verdict_of(report_with(after__latency_ms=latency(milliseconds)))
+    report = report_with(after__latency_ms=latency(milliseconds))
+    assert words in verdict_of(report)
+    (card,) = (figure for figure in figures_of(report) if figure.label == "Latency")
+    assert f"runs {card.change}" == words
+    assert (card.is_worse, card.is_noise) == ("slower" in words, "no faster" in words)
 
 
 def test_other_predictions_are_told():

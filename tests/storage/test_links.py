@@ -187,9 +187,9 @@ def test_report_writes_no_card_through_a_link(
 @pytest.mark.parametrize("name", [f".notes.{HEX}", f".{HEX}.notes", ".git", f".mine.{HEX}.old"])
 def test_a_folder_of_hidden_files_is_not_empty(tmp_path: Path, name: str):
     (tmp_path / name).write_text("mine")
-    with pytest.raises(SettingError, match="holds no run"):
+    with pytest.raises(SettingError, match="has no run in it"):
         stage_of(tmp_path)
-    with pytest.raises(SettingError, match="holds no run"):
+    with pytest.raises(SettingError, match="has no run in it"):
         fit(make_net(), make_data(), settings=make_settings(), out=tmp_path)
     assert content_of(tmp_path) == {name: b"mine"}
 
@@ -198,7 +198,7 @@ def test_a_folder_of_hidden_files_is_not_empty(tmp_path: Path, name: str):
 def test_a_link_with_a_name_of_ours_makes_a_folder_foreign(tmp_path: Path, foreign: Path, name: str):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / name).symlink_to(foreign / "README.md")
-    with pytest.raises(SettingError, match="holds no run"):
+    with pytest.raises(SettingError, match="has no run in it"):
         stage_of(tmp_path / "run")
 
 

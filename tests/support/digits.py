@@ -108,7 +108,7 @@ def train(
         optimizer.step()
         if before is not None:
             before()
-        cut = pruner.step(lambda: F.cross_entropy(model(held_images), held_labels))  # noqa: B023 - called inside step
+        cut = pruner.step(lambda: F.cross_entropy(model(held_images), held_labels))  # noqa: B023
         if after is not None:
             after(step, cut)
 

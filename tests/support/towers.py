@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from trainonce.errors import ArtifactError
 from trainonce.storage.artifact import load, save
-from trainonce.structure.channels import AttributeChange
-from trainonce.structure.plan import AxisCut, Plan
+from trainonce.structure.channels import AttributeChange, AxisCut
+from trainonce.structure.plan import Plan
 from trainonce.surgery.slicing import apply_plan, plans_of
 
 FILES = ("plan.json", "model.safetensors", "SHA256SUMS")

@@ -18,7 +18,6 @@ from support.runs import Counter, Net, interrupt, make_data, make_settings, same
 from trainonce.errors import RunInterruptedError
 from trainonce.training import fit
 from trainonce.training.loop.average import Average
-from trainonce.training.results import outcome
 from trainonce.training.results.widening import widen
 
 
@@ -106,10 +105,7 @@ def test_scripted_parts_are_cut_and_averaged():
 
 
 @pytest.mark.parametrize("starts_empty", [False, True])
-def test_a_whole_run_shrinks_goes_on_and_loads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts_empty: bool
-):
-    monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
+def test_a_whole_run_shrinks_goes_on_and_loads(tmp_path: Path, starts_empty: bool):
     settings = make_settings(model_ema=True, model_ema_decay=0.9)
 
     def run(at: set[int], out: Path | None = None):

@@ -16,13 +16,7 @@ from trainonce.runs.report.verdict import remarks_on
 from trainonce.training import fit
 from trainonce.training.batches.sources import TensorSamples
 from trainonce.training.loop.logits import class_axis
-from trainonce.training.results import outcome
 from trainonce.training.results.widening import compare
-
-
-@pytest.fixture(autouse=True)
-def no_long_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
 
 
 class Returned(nn.Module):

@@ -29,7 +29,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "percent as number": ({"keep_flops": 45}, r"keep_flops must be .*got 45\. Did you mean 0\.45\?"),
     "number as text": ({"epochs": "5"}, r"epochs must be .*got '5'\. Did you mean 5\?"),
     "two budgets": ({"keep_flops": 0.5, "keep_params": 0.5}, "both set"),
-    "no epochs": ({"epochs": 0}, "epochs must be an integer at least 1"),
+    "no epochs": ({"epochs": 0}, "epochs must be an integer from 1 to 1,000,000"),
     "half an epoch": ({"epochs": 1.5}, "epochs must be an integer"),
     "one loader": ({"data": LOADER}, r"data must be a pair \(training, validation\), got DataLoader"),
     "one data set": ({"data": TensorDataset(*TRAIN)}, "data must be a pair"),
@@ -49,10 +49,13 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an optimizer by name": ({"optimizer": "adamw"}, r"optimizer is a string\. Pass Settings\(opt='adamw'\)"),
     "an optimizer as number": (
         {"optimizer": 3},
-        r"optimizer is a int\. Pass a function: optimizer=lambda p:",
+        r"optimizer must be an optimizer, or a function [^\n]*, got int\. For example: optimizer=lambda p:",
     ),
     "no optimizer back": ({"optimizer": lambda parameters: None}, "must return a torch.optim.Optimizer"),
-    "settings as dict": ({"settings": {"lr": 0.1}}, r"settings is a dict\. Write Settings\(\*\*settings\)"),
+    "settings as dict": (
+        {"settings": {"lr": 0.1}},
+        r"settings must be trainonce\.Settings, got dict\. Write Settings\(\*\*settings\)",
+    ),
     "out as number": ({"out": 3}, "out must be the path of a folder, got 3"),
     "policy as text": ({"policy": "taylor"}, r"policy is a string\. Pass Settings\(policy='taylor'\)"),
     "policy as class": (
@@ -65,7 +68,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         r"unknown policy 'tailor'\. Did you mean taylor\?",
     ),
     "view as text": ({"view": "none"}, "view must have the methods show, say and close"),
-    "loud and quiet": ({"view": outcome, "quiet": True}, "view must have|exclude"),
+    "loud and quiet": ({"view": outcome, "quiet": True}, "view must have|can't be combined"),
 }
 
 

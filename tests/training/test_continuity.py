@@ -30,13 +30,7 @@ from support.runs import (
 from trainonce.errors import RunInterruptedError, SettingError
 from trainonce.pruning import policies
 from trainonce.training import fit, stages
-from trainonce.training.results import outcome
 from trainonce.training.resuming.continuity import changed_environment
-
-
-@pytest.fixture(autouse=True)
-def no_long_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
 
 
 def left_in(folder: Path) -> list[str]:

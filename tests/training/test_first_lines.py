@@ -32,14 +32,12 @@ from trainonce.runs.folder import read_config
 from trainonce.runs.report.live import NullView, draw
 from trainonce.training import Settings, fit
 from trainonce.training.policy_names import POLICIES, find_policy
-from trainonce.training.results import outcome
 
 NO_BUDGET = "no budget: pass keep_flops=0.5 (or keep_params), or keep_flops=1 to train the dense model"
 
 
 @pytest.fixture(autouse=True)
-def no_long_measurement(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
+def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 

@@ -14,7 +14,6 @@ from support.runs import make_data, make_net, make_settings
 from trainonce.cli import main
 from trainonce.runs.config_file import to_yaml
 from trainonce.training import fit
-from trainonce.training.results import outcome
 from trainonce.training.settings import Settings, as_plain
 from trainonce.zoo.residual import thin_resnet
 
@@ -48,10 +47,7 @@ def fitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return run
 
 
-def test_fit_writes_no_model_and_no_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
+def test_fit_writes_no_model_and_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     fit(make_net(), make_data(), settings=make_settings(epochs=1, keep_flops=1.0), out=tmp_path / "run")
     capsys.readouterr()
     for command in COMMANDS:

@@ -116,7 +116,7 @@ def test_whatever_is_changed_is_refused_or_can_be_put_back(parts: tuple[Any, dic
     before, num_refused, accepted = snapshot(trainer), 0, []
     for path in paths_in(state)[list(CHANGES).index(name) :: 2]:
         forged = changed(state, path, CHANGES[name])
-        refusal = refusal_of(lambda: check_saved(step, forged, trainer), CheckpointError)  # noqa: B023 - called at once
+        refusal = refusal_of(lambda: check_saved(step, forged, trainer), CheckpointError)  # noqa: B023
         if refusal is None:
             accepted.append(path)
         else:
@@ -257,7 +257,7 @@ def test_a_damaged_state_of_a_pruner_is_refused_and_changes_nothing(way: str):
     changes = [*list(CHANGES.values())[:4], lambda _: None]
     for place, path in enumerate(paths_in(state)[1:]):
         forged = changed(state, path, changes[place % len(changes)])
-        refusal = refusal_of(lambda: pruner.load_state_dict(forged), PrunerError)  # noqa: B023 - called at once
+        refusal = refusal_of(lambda: pruner.load_state_dict(forged), PrunerError)  # noqa: B023
         if refusal is None:
             # What is no mistake was put back: begin anew.
             model, _, pruner = begun(OPTIMIZERS["sgd"], settings)

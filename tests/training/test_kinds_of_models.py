@@ -26,11 +26,6 @@ from trainonce.training.results import closing, outcome
 NUM_SAMPLES = 48
 
 
-@pytest.fixture(autouse=True)
-def no_long_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
-
-
 class Body(nn.Module):
     """What all of these models share; `returns` makes their output from features and scores."""
 

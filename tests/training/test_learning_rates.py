@@ -17,12 +17,6 @@ from trainonce.errors import CheckpointError, RunInterruptedError, SettingError
 from trainonce.runs.folder import read_config
 from trainonce.training import fit
 from trainonce.training.loop.learning_rate import Rates, learning_rate
-from trainonce.training.results import outcome
-
-
-@pytest.fixture(autouse=True)
-def no_long_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
 
 
 class Watched(torch.optim.AdamW):

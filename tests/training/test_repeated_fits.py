@@ -11,12 +11,6 @@ import trainonce
 from support.runs import Net, make_data, make_net, make_settings, same_weights, stop_run
 from trainonce.surgery.slicing import plans_of
 from trainonce.training import fit
-from trainonce.training.results import outcome
-
-
-@pytest.fixture(autouse=True)
-def no_long_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """A result prints as a table that a person can read, in a terminal and in a notebook."""
 
+import re
+
 from support.finished import make_report
 from support.runs import make_net
 from trainonce.training import Result
@@ -14,9 +16,9 @@ def test_the_text_is_a_table_of_dense_and_small():
     title, header, *rows = repr(make_result()).splitlines()
     assert title == "Result: Net after 4 epochs"
     assert header.split() == ["dense", "small", "change"]
-    cells = {row[:17].strip(): row[17:].split() for row in rows}
-    assert cells["FLOPs"] == ["1.00", "k", "450", "-55.0", "%"]
-    assert cells["Top-1"] == ["80.00", "%"]
+    cells = {name: values for name, *values in (re.split(r"\s{2,}", row.strip()) for row in rows)}
+    assert cells["FLOPs"] == ["1.00 k", "450", "-55.0 %"]
+    assert cells["Top-1"] == ["80.00 %"]
     assert {"FLOPs", "Parameters", "Latency"} <= cells.keys()
     # Columns end at the same place.
     assert len({len(row) for row in rows if "Top-1" not in row}) == 1

@@ -84,13 +84,18 @@ def test_the_page_has_every_default_that_differs():
 
 
 def test_a_recipe_from_scratch_is_fine_tuned_with_the_defaults_of_fine_tuning():
-    recipe = find_recipe("imagenet.resnet50")
+    recipe = find_recipe("digits.resnet20")
     tuned = run_from({"pretrained": True, "lr": 0.3}, recipe)
     assert defaults(tuned) == FINE_TUNING.defaults("sgd") | {"lr": 0.3}
     assert replace(tuned, **defaults(recipe), pretrained=False) == recipe
+    paper = find_recipe("imagenet.resnet50")
+    tuned = run_from({"pretrained": True}, paper)
+    # The paper's method has its own phases, wherever it starts from.
+    assert (tuned.lr, tuned.warmup_epochs) == (FINE_TUNING.lr, FINE_TUNING.warmup_epochs)
+    assert tuned.settle_from == paper.settle_from != FINE_TUNING.settle_from
     assert run_from({"opt": "adamw"}, Run()).lr == FROM_SCRATCH.adaptive_lr
-    assert run_from({"opt": "adamw"}, recipe).lr == FROM_SCRATCH.adaptive_lr
-    assert run_from({"opt": "adamw"}, replace(recipe, lr=0.05)).lr == 0.05
+    assert run_from({"opt": "adamw"}, paper).lr == FROM_SCRATCH.adaptive_lr
+    assert run_from({"opt": "adamw"}, replace(paper, lr=0.05)).lr == 0.05
 
 
 @pytest.mark.parametrize(

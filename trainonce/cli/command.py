@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import trainonce
@@ -15,6 +14,7 @@ from trainonce.cli import deploying, evaluating, inspecting, reporting, train
 from trainonce.engines.runtimes import is_out_of_memory
 from trainonce.errors import RunInterruptedError
 from trainonce.messages.plain_text import in_one_line, reason_of
+from trainonce.messages.suggestions import did_you_mean
 from trainonce.training.settings import RENAMED
 
 DONE = 0
@@ -74,11 +74,10 @@ class OneLineParser(argparse.ArgumentParser):
         flag = words[0].partition("=")[0]
         known = self._option_string_actions
         new_name = f"--{RENAMED.get(flag.removeprefix('--'))}"
-        near = [new_name] if new_name in known else get_close_matches(flag, known, n=1, cutoff=0.6)
+        candidates = [new_name] if new_name in known else known
+        advice = did_you_mean(flag, candidates, cutoff=0.0 if new_name in known else 0.6)
         kind = "option" if flag.startswith("-") else "argument"
-        self.error(
-            f"unrecognized {kind} {in_one_line(flag, 100)}" + (f". Did you mean {near[0]}?" if near else "")
-        )
+        self.error(f"unrecognized {kind} {in_one_line(flag, 100)}" + (f". {advice}" if advice else ""))
 
     def error(self, message: str) -> None:
         """Exit with code 2."""

@@ -15,6 +15,7 @@ from trainonce.recipes.run import Run, build_run_model, check_run, open_kept_dat
 from trainonce.runs.folder import CONFIG, SMALL, read_config
 from trainonce.storage.artifact import load
 from trainonce.training.limits import limits_of
+from trainonce.training.results.outcome import note_data
 from trainonce.zoo.names import how_to_resume
 
 GIVEN = ("model", "data", "data_dir", "device")
@@ -63,7 +64,10 @@ def open_run(arguments: argparse.Namespace) -> tuple[Run, DataSet]:
 
 def load_small(run: Run, data: DataSet, folder: Path) -> nn.Module:
     """The small model of a run, in eval mode."""
-    return load(folder / SMALL, into=build_run_model(run, data)).eval()
+    small = load(folder / SMALL, into=build_run_model(run, data)).eval()
+    # Folders of earlier versions don't carry it.
+    note_data(small, data)
+    return small
 
 
 def _complete(config: dict[str, Any], given: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -6,16 +6,17 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+from trainonce.messages.limits import Limits
 from trainonce.messages.plain_text import shorten
 from trainonce.recipes.run import Run
-from trainonce.training.limits import Limits, defaults_of, limits_of
+from trainonce.training.limits import defaults_of, limits_of
 
 SHORT = {"batch_size": ("-b",), "workers": ("-j",)}
 SECTIONS = {
     "model and data": "model data data_dir download pretrained weights weights_sha256 num_classes "
     "img_size augment workers max_bad_images",
-    "pruning": "keep_flops keep_params protect round_to search_from shrink_from first_cut_from settle_from "
-    "zero_within policy controller_share",
+    "pruning": "keep_flops keep_params protect round_to method search_from shrink_from first_cut_from "
+    "settle_from zero_within policy controller_share",
     "training": "epochs batch_size accumulate opt lr momentum nesterov weight_decay sched warmup_epochs "
     "min_lr decay_epochs decay_rate clip_grad smoothing mixup cutmix model_ema model_ema_decay",
     "hardware and reproducibility": "device amp amp_dtype channels_last compile seed deterministic",

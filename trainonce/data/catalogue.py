@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +11,9 @@ from typing import Any
 
 from trainonce.data.file_names import shown
 from trainonce.data.samples import Samples
-from trainonce.errors import DataError
+from trainonce.errors import DataError, SettingError
+from trainonce.messages.suggestions import did_you_mean
+from trainonce.storage.artifact.about import Preprocessing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +56,19 @@ class DataSet:
     summary: tuple[str, ...] = ()
     """A few lines that describe it when a run starts."""
 
+    shorter_side: int | None = None
+    """If given, validation images are resized to this before their center is cut out."""
+
+    @property
+    def preprocessing(self) -> Preprocessing | None:
+        """How a validation image becomes an input, if the data set has a normalization."""
+        if "normalization" not in self.settings:
+            return None
+        mean, deviation = self.settings["normalization"]
+        return Preprocessing(
+            mean=tuple(mean), std=tuple(deviation), size=self.image_size, shorter_side=self.shorter_side
+        )
+
     @property
     def num_classes(self) -> int:
         """Number of classes."""
@@ -85,7 +99,7 @@ def dataset(name: str, *, shape: Shape | Describer | None = None) -> Callable[[O
 
     def register(opener: Opener) -> Opener:
         if name in _OPENERS:
-            raise ValueError(f"the data set {name!r} exists already. Choose another name.")
+            raise SettingError(f"the data set {name!r} exists already. Choose another name.")
         _OPENERS[name] = opener
         if shape is not None:
             _DESCRIBERS[name] = _resized(shape) if isinstance(shape, Shape) else shape
@@ -136,13 +150,9 @@ def _unknown(source: str, name: str) -> str:
             f"{shown(source)} is a file, not the name of a data set. Pass images as folder:PATH, with one "
             "folder per class in it."
         )
-    near = difflib.get_close_matches(name, dataset_names(), n=2, cutoff=0.5)
-    if near and os.sep not in source:
-        return f"unknown data set '{shown(name)}'. Did you mean {' or '.join(near)}?"
-    return (
-        f"unknown data set '{shown(name)}'. Available: {', '.join(dataset_names())}; folder:PATH for your "
-        "own images."
-    )
+    advice = "" if os.sep in source else did_you_mean(name, dataset_names(), most=2)
+    names = f"Available: {', '.join(dataset_names())}; folder:PATH for your own images."
+    return f"unknown data set '{shown(name)}'. {advice or names}"
 
 
 def expanded(path: str | Path) -> Path:

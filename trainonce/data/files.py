@@ -45,9 +45,12 @@ def training_transform(image_size: int, augment: str) -> v2.Transform:
 
 def validation_transform(image_size: int) -> v2.Transform:
     """Resize and center crop."""
-    return v2.Compose(
-        [v2.Resize(round(image_size / RESIZE_SHARE), antialias=True), v2.CenterCrop(image_size)]
-    )
+    return v2.Compose([v2.Resize(resized_side(image_size), antialias=True), v2.CenterCrop(image_size)])
+
+
+def resized_side(image_size: int) -> int:
+    """The shorter side of a validation image before its center is cut out."""
+    return round(image_size / RESIZE_SHARE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

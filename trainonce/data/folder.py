@@ -18,7 +18,14 @@ from trainonce.data.augmentation import small_image_augmentation
 from trainonce.data.catalogue import DataOptions, DataSet, Shape, dataset, expanded, list_few
 from trainonce.data.decoding import decode
 from trainonce.data.file_names import shown
-from trainonce.data.files import IMAGENET, ImageFiles, check_bad, training_transform, validation_transform
+from trainonce.data.files import (
+    IMAGENET,
+    ImageFiles,
+    check_bad,
+    resized_side,
+    training_transform,
+    validation_transform,
+)
 from trainonce.data.identity.describing import describe_files
 from trainonce.data.listing import Listing, Listings, list_classes, list_images, training_folder
 from trainonce.data.pictures import Normalization, Pictures
@@ -97,6 +104,7 @@ def from_listings(
             listings.split,
             describe_sizes(side, size),
         ),
+        shorter_side=resized_side(size),
     )
 
 

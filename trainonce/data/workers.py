@@ -82,4 +82,5 @@ def _load(dataset: Dataset[Any], keys: Sequence[Any], num_workers: int) -> Itera
     with warnings.catch_warnings():
         # The user chose the number of workers, even if there are fewer CPUs.
         warnings.filterwarnings("ignore", message="This DataLoader will create")
-        return iter(DataLoader(dataset, batch_size=None, sampler=keys, num_workers=num_workers))  # type: ignore[arg-type]
+        loader = DataLoader(dataset, batch_size=None, sampler=keys, num_workers=num_workers)  # type: ignore
+        return iter(loader)

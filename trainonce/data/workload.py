@@ -59,10 +59,10 @@ class Metered(io.BufferedReader):
 def check_file(stream: BinaryIO) -> None:
     """Refuse a file that is larger than any image, or whose metadata takes too long to read."""
     if _size(stream) > MAX_BYTES:
-        raise OSError(f"{_size(stream)} bytes are too many for an image")
+        raise OSError(f"{_size(stream)} bytes is too large for an image")
     metadata = _METADATA.get(stream.read(3))
     if metadata is not None and _content(stream).count(metadata) > MAX_REPEATS:
-        raise OSError(f"more than {MAX_REPEATS} parts of metadata where one is enough")
+        raise OSError(f"more than {MAX_REPEATS} metadata blocks of one kind")
     stream.seek(0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,9 +18,10 @@ from trainonce.data.samples import Samples
 from trainonce.errors import ExportError
 from trainonce.execution.comparison import Difference, compare
 from trainonce.messages.plain_text import reason_of
-from trainonce.storage.artifact import load, save
+from trainonce.storage.artifact.about import about_of
 from trainonce.storage.atomic import draft_of, refuse_links
 from trainonce.training.loop.logits import logits_of
+from trainonce.zoo.artifacts import load, save
 
 LARGEST_DIFFERENCE = 1e-3
 """Relative to the largest logit; ONNX Runtime sums in another order."""
@@ -41,7 +43,7 @@ def export_onnx(model: nn.Module, samples: Samples, path: Path) -> Exported:
         import onnxruntime
     except ImportError:
         raise ExportError(
-            "ONNX export needs more packages. Install them with: pip install 'trainonce[export]'"
+            "ONNX export needs more packages. Install them with: pip install onnx onnxscript onnxruntime"
         ) from None
     with _draft_of(path) as draft, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -63,6 +65,7 @@ def export_onnx(model: nn.Module, samples: Samples, path: Path) -> Exported:
             raise ExportError(
                 f"torch can't export this model ({reason_of(error)}). Try --format pt2."
             ) from error
+        _describe_onnx(draft, model)
         session = onnxruntime.InferenceSession(str(draft), providers=["CPUExecutionProvider"])
         return _compared(
             _Placed(model, _device_of(model)),
@@ -70,6 +73,17 @@ def export_onnx(model: nn.Module, samples: Samples, path: Path) -> Exported:
             path,
             lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0]),
         )
+
+
+def _describe_onnx(path: Path, model: nn.Module) -> None:
+    """Write what is known about the model into the file's metadata: one JSON value each."""
+    import onnx
+
+    known = about_of(model).to_data()
+    if known:
+        content = onnx.load(str(path))
+        onnx.helper.set_model_props(content, {key: json.dumps(value) for key, value in known.items()})
+        onnx.save(content, str(path))
 
 
 def export_program(model: nn.Module, samples: Samples, path: Path) -> Exported:

@@ -64,7 +64,7 @@ def stand_in(outline: Any) -> Any:
     try:
         return _made(outline, torch.Generator().manual_seed(0))
     except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
-        raise OutlineError(f"no example looks like that ({type(error).__name__})") from None
+        raise OutlineError(f"it does not describe an example ({type(error).__name__})") from None
 
 
 def _outline(item: Any) -> Any:
@@ -93,12 +93,12 @@ def _outline(item: Any) -> Any:
 
 
 def _parts(outline: Any) -> list[dict[str, Any]]:
-    """Every part of an outline; OutlineError if there is something else in it."""
+    """Every part of an outline; OutlineError for an unexpected entry."""
     found, waiting = [], [outline]
     while waiting and len(found) <= MOST_PARTS:
         part = waiting.pop()
         if not isinstance(part, dict):
-            raise OutlineError("there is something else in it")
+            raise OutlineError("it has an unexpected entry")
         found.append(part)
         for kind in ("tuple", "list"):
             waiting += part[kind] if isinstance(part.get(kind), list) else []
@@ -113,7 +113,7 @@ def _num_elements(part: dict[str, Any]) -> int:
         or len(shape) > 16
         or not all(type(size) is int and 0 <= size <= MOST_ELEMENTS for size in shape)
     ):
-        raise OutlineError("no tensor has such a shape")
+        raise OutlineError("it has an impossible tensor shape")
     return math.prod(shape)
 
 

@@ -7,7 +7,7 @@ the content of tensors, the attributes of modules, an optimizer's state.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +18,28 @@ def modes_kept(model: nn.Module) -> Iterator[None]:
     """Restore each module's train or eval mode, and the random streams."""
     restore = _saved_modes(model)
     devices = {tensor.device.index or 0 for tensor in model.parameters() if tensor.device.type == "cuda"}
-    with torch.inference_mode(mode=False), torch.random.fork_rng(devices=sorted(devices)):
-        try:
-            yield
-        finally:
-            restore()
+    with (
+        torch.inference_mode(mode=False),
+        torch.random.fork_rng(devices=sorted(devices)),
+        _undone_by(restore),
+    ):
+        yield
+
+
+@contextmanager
+def in_eval_mode(*models: nn.Module) -> Iterator[None]:
+    """Inside, the models are in eval mode; afterwards each is put back by its own `train`.
+
+    Layers that rewrite their weights when the mode changes (LoRA that merges) do so both times.
+    """
+    modes = [model.training for model in models]
+    for model in models:
+        model.eval()
+    try:
+        yield
+    finally:
+        for model, was_training in zip(models, modes, strict=True):
+            model.train(was_training)
 
 
 @contextmanager
@@ -51,7 +68,7 @@ def contents_kept(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
         for tensor, content in saved:
             if tensor.shape != content.shape:
                 tensor.data = content
-            elif not _is_expanded(tensor):
+            elif not is_expanded(tensor):
                 tensor.data.copy_(content)
 
 
@@ -72,34 +89,32 @@ def buffers_kept(model: nn.Module) -> Iterator[None]:
                 module._buffers[name] = buffer
 
 
-@contextmanager
-def attributes_kept(model: nn.Module) -> Iterator[None]:
+def attributes_kept(model: nn.Module) -> AbstractContextManager[None]:
     """Restore every attribute and buffer of every module; the content of tensors is not restored."""
-    restore = _saved_attributes(model)
-    try:
-        yield
-    finally:
-        restore()
+    return _undone_by(_saved_attributes(model))
+
+
+def weights_lent(model: nn.Module) -> AbstractContextManager[None]:
+    """Inside, tensors may hold other data (`tensor.data = ...`); afterwards each has its own again."""
+    return _undone_by(snapshot(model))
 
 
 @contextmanager
-def weights_lent(model: nn.Module) -> Iterator[None]:
-    """Inside, tensors may hold other data (`tensor.data = ...`); afterwards each has its own again."""
-    restore = snapshot(model)
+def _undone_by(restore: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
         restore()
 
 
-def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> Callable[[], None]:
+def snapshot(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer] = ()) -> Callable[[], None]:
     """A function that puts data, gradients, attributes and optimizer state back to what they are now.
 
     The snapshot holds references: data that is written to in place afterwards must be a copy.
     """
     data = [(tensor, tensor.data, tensor.grad) for tensor in (*model.parameters(), *model.buffers())]
     restore_attributes = _saved_attributes(model)
-    states = [(state, dict(state)) for state in optimizer.state.values()] if optimizer is not None else []
+    states = [(state, dict(state)) for optimizer in optimizers for state in optimizer.state.values()]
 
     def restore() -> None:
         for tensor, content, grad in data:
@@ -159,6 +174,6 @@ def _saved_attributes(model: nn.Module) -> Callable[[], None]:
     return restore
 
 
-def _is_expanded(tensor: Tensor) -> bool:
-    """Whether elements share memory, so that nobody can have written to them in place."""
+def is_expanded(tensor: Tensor) -> bool:
+    """Whether elements share memory, so that nobody can write to them in place."""
     return any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))

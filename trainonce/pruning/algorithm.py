@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,14 +13,15 @@ from trainonce.errors import PlanError
 from trainonce.pruning.budget import Budget
 from trainonce.pruning.cuts import Cuts
 from trainonce.pruning.decision import Decision
+from trainonce.pruning.followers import Followers
 from trainonce.pruning.gating.placement import find_gates
-from trainonce.pruning.guards.copies import Copies
 from trainonce.pruning.guards.frozen import Frozen, named_first
 from trainonce.pruning.learning import Learning
 from trainonce.pruning.notices import Notices
 from trainonce.pruning.policies.policy import Search
 from trainonce.pruning.pulling.pull_schedule import Pulling
-from trainonce.pruning.saved_run import SavedRun
+from trainonce.pruning.restored import same_parameters
+from trainonce.pruning.saved_run import SavedRun, packed_plan
 from trainonce.pruning.settings import PruningSettings
 
 
@@ -43,6 +44,8 @@ class AutoTrainOnce:
         tensors: Mapping[str, nn.Parameter],
         budget: Budget,
         settings: PruningSettings,
+        followers: Sequence[object] | None = None,
+        dense: nn.Module | None = None,
     ) -> None:
         units, policy, timetable = budget.units, settings.policy, settings.timetable
         self.model = model
@@ -58,10 +61,14 @@ class AutoTrainOnce:
         self.decision = Decision.undecided(len(units))
         self.controller_loss: float | None = None
         self._learning: Learning | None = None
+        # A restored model is small already; what is measured once is measured on a dense copy of it.
+        self.awaits_state = dense is not None
+        measured = tensors if dense is None else same_parameters(dense, tensors)
         if policy.uses_loss:
-            gates = find_gates(model, units, tensors, units.partition.example)
+            gates = find_gates(dense or model, units, measured, units.partition.example).on_tensors(tensors)
             self._learning = Learning(model, optimizer, policy, gates, self.notices)
-        self.cuts = Cuts(model, optimizer, units)
+        self.followers = Followers(model, followers, self.notices)
+        self.cuts = Cuts(model, optimizer, units, self.followers)
         self._pulling = Pulling(
             units,
             tensors,
@@ -71,14 +78,14 @@ class AutoTrainOnce:
             timetable=timetable,
         )
         self._frozen = Frozen(tensors, (rows.tensor for rows in units.writers), optimizer)
-        self._copies = Copies(model)
         self._search = Search(
             units,
-            tensors,
+            measured,
             budget,
             settings.seed,
             timetable.num_updates,
             lambda: timetable.search_progress(self.num_steps),
+            model,
         )
         policy.start(self._search)
 
@@ -110,7 +117,9 @@ class AutoTrainOnce:
         self.num_steps += 1
         self._decide_if_due()
         self._decide_around_frozen()
-        self._look_for_copies()
+        if self.num_steps - self.first_step in (1, 10) or self.num_steps == self.decision.at:
+            # Early, when little is lost, and again at a decision.
+            self.followers.look()
         return self._cut_if_at_zero()
 
     def cut(self) -> None:
@@ -174,6 +183,7 @@ class AutoTrainOnce:
             "decided_at": self.decision.at,
             "is_final": self.decision.is_final,
             "cuts": [masks.to(torch.uint8) for masks in self.cuts.decisions],
+            "plans": [packed_plan(plan) for plan in self.cuts.plans],
             "controller_loss": self.controller_loss,
             "pulled": self._pulling.gently,
             "floor": self._pulling.floor,
@@ -182,12 +192,14 @@ class AutoTrainOnce:
         }
 
     def resume(self, saved: SavedRun) -> None:
-        """Resume from a saved run on a dense model, which is cut to its size."""
+        """Resume from a saved run on a dense model, which is cut to its size, or on a restored one."""
         self._policy.load_state_dict(saved.policy)
+        self._search = replace(self._search, tensors=self.tensors)
         self.num_steps = self.first_step = saved.num_steps
         self.controller_loss = saved.controller_loss
         self._frozen.load_state_dict(saved.idle)
-        self.cuts.repeat(saved.cuts)
+        self.cuts.repeat(saved.cuts, done=self.awaits_state)
+        self.awaits_state = False
         self._decide(saved.decision)
         self._pulling.resume(saved.pulled, saved.floor)
 
@@ -267,20 +279,8 @@ class AutoTrainOnce:
                 f"{int(required.sum())} units in those weights are neither pulled nor cut until it is.",
             )
 
-    def _look_for_copies(self) -> None:
-        """Warn about averaged copies: early, when little is lost, and again at the first decision."""
-        is_time = self.num_steps in (1, 10) or self.num_steps == self.decision.at
-        if self.cuts.plans or not is_time or "copies" in self.notices:
-            return
-        complaint = self._copies.complaint()
-        if complaint is not None:
-            self.notices.once("copies", complaint)
-
     def _cut_if_at_zero(self) -> bool:
-        """Cut once the units that go are zero; True if the model is smaller now.
-
-        A cut that can't be proven must not end a long run: it continues at full size, and `finish` says why.
-        """
+        """Cut once the units that go are zero; True if the model is smaller now."""
         masks = self.decision.masks
         is_done = self.cuts.has_cut(masks) if self._cuts_early else self.cuts.has_cleared(masks)
         if is_done or not self._pulling.has_arrived():
@@ -291,9 +291,10 @@ class AutoTrainOnce:
         try:
             self.cut()
         except PlanError as error:
+            # It must not end a long run, which continues at full size; `finish` says why.
             self._cuts_early = False
             self.notices.once(
-                "cut", f"the model could not be cut at step {self.num_steps}: {error} Training goes on."
+                "cut", f"the model could not be cut at step {self.num_steps}: {error} Training continues."
             )
             return False
         return True

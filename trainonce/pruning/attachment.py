@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Collection, Sequence
-from weakref import WeakSet
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,13 +12,17 @@ from torch import nn
 from trainonce.errors import BudgetError, PlanError, PrunerError
 from trainonce.messages.plain_text import reason_of
 from trainonce.pruning.algorithm import AutoTrainOnce
+from trainonce.pruning.attached import note_attached, pruners_of
 from trainonce.pruning.budget import Budget, check_share
 from trainonce.pruning.distributed import safe_to_reshape, unwrapped_model, unwrapped_optimizer
 from trainonce.pruning.guards.optimizer_state import refusal
+from trainonce.pruning.method import Method
 from trainonce.pruning.notices import warn_user
+from trainonce.pruning.optimizers import as_one
 from trainonce.pruning.policies.policy import Policy
 from trainonce.pruning.pruner import Pruner
 from trainonce.pruning.pulling.projection import Pull
+from trainonce.pruning.restored import restoring_plans, widened
 from trainonce.pruning.schedule import Schedule, Strength
 from trainonce.pruning.settings import PruningSettings, kind_of
 from trainonce.pruning.units import Units
@@ -27,14 +31,12 @@ from trainonce.structure.partition import Partition
 from trainonce.structure.plan import Plan
 from trainonce.surgery.fitting import check_fits
 from trainonce.surgery.inspection import inspect
-
-_PRUNERS: WeakSet[Pruner] = WeakSet()
-"""All pruners that were attached and are alive."""
+from trainonce.surgery.sharding import refusal_of_shards
 
 
 def attach(
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
     *,
     example: Example | Partition,
     total_steps: int,
@@ -42,12 +44,14 @@ def attach(
     keep_params: float | None = None,
     protect: Sequence[str] = (),
     round_to: int | None = None,
+    method: Method | str | None = None,
     policy: Policy | None = None,
     schedule: Schedule | None = None,
     strength: Strength | None = None,
     pull: Pull | None = None,
     shrink: bool = True,
     seed: int = 0,
+    followers: Sequence[object] | None = None,
 ) -> Pruner:
     """A pruner that makes `model` smaller while `optimizer` trains it.
 
@@ -55,7 +59,8 @@ def attach(
 
     Args:
         model: The model to train and prune; DDP and torch.compile wrappers are fine.
-        optimizer: The optimizer that trains it; parameters it doesn't train are not pruned.
+        optimizer: The optimizer that trains it, or a list if several do, such as Muon and AdamW; parameters
+            that none of them trains are not pruned.
         example: What the model is called with: a tensor, a tuple of positional or a dict of keyword inputs.
             Or the Partition that `inspect` found with the same `protect`, to save inspecting it again.
         total_steps: Optimizer steps in the whole run, `len(loader) * epochs`.
@@ -63,24 +68,28 @@ def attach(
         keep_params: Share of the model's parameters to keep, instead of keep_flops.
         protect: Modules that must keep all their channels, as patterns: `["head*", "layer4.*"]`.
         round_to: Make widths multiples of this; None: about 1/16 of each width, at most 16.
+        method: The next four in one word, such as "paper"; None: this library's, with what you change.
         policy: What chooses the channels; None: a controller network. See `trainonce.policies`.
         schedule: When the search starts and ends, and when the model is cut; None: `Schedule()`.
         strength: How hard channels that go are pulled to zero; None: `Strength()`.
         pull: How they are pulled; None: `Proximal()`.
         shrink: Cut the model during training, which speeds it up; otherwise only in `finish`.
         seed: Seed of the controller's weights and noise.
+        followers: Averaged copies (EMA, SWA) that are cut with the model: modules, or objects that hold one.
+            torch's AveragedModel, timm's ModelEma and Lightning's and Ultralytics' averages need no mention.
 
     Example: `pruner = trainonce.attach(model, optimizer, example=images, keep_flops=0.45, total_steps=1000)`
     """
-    settings = PruningSettings.of(total_steps, policy, schedule, strength, pull, shrink=shrink, seed=seed)
+    chosen = PruningSettings.of(total_steps, method, policy, schedule, strength, pull, seed, shrink=shrink)
     inner, optimizer = _checked(model, optimizer)
     others = _find_others(inner, optimizer)
-    trained = {id(part) for group in optimizer.param_groups for part in group["params"] if part.requires_grad}
-    tensors = {name: parameter for name, parameter in inner.named_parameters() if id(parameter) in trained}
+    tensors = _trained(inner, optimizer)
+    restored = restoring_plans(inner)
+    dense = widened(inner, restored) if restored else None
     # Policies take gradients of the cost when they start, whatever mode the caller is in.
     with torch.inference_mode(False), torch.enable_grad():
         budget = find_budget(
-            inner,
+            dense or inner,
             example=example,
             trained=tensors.keys(),
             keep_flops=keep_flops,
@@ -89,9 +98,18 @@ def attach(
             round_to=round_to,
         )
         _check_length(total_steps, budget)
-        pruner = Pruner(AutoTrainOnce(inner, optimizer, tensors=tensors, budget=budget, settings=settings))
-    _replace(others, pruner)
-    return pruner
+        pruner = Pruner(
+            AutoTrainOnce(
+                inner,
+                optimizer,
+                tensors=tensors,
+                budget=budget,
+                settings=chosen,
+                followers=followers,
+                dense=dense,
+            )
+        )
+    return _in_place_of(others, pruner)
 
 
 def find_budget(
@@ -110,7 +128,7 @@ def find_budget(
     """
     if (keep_flops is None) == (keep_params is None):
         raise BudgetError(
-            "give one budget, keep_flops or keep_params. keep_flops=0.45 keeps 45 % of the model's FLOPs."
+            "pass either keep_flops or keep_params. keep_flops=0.45 keeps 45 % of the model's FLOPs."
         )
     # Before the model is inspected, which takes a while.
     check_share(
@@ -127,17 +145,34 @@ def find_budget(
     return Budget.of_parameters(units, keep_params or 0, round_to)
 
 
-def _checked(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """Model and optimizer without their wrappers; PrunerError if the one can't be cut with the other."""
+def _checked(model: nn.Module, optimizer: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """Model and optimizers without their wrappers; PrunerError if the one can't be cut with the others."""
     if not isinstance(model, nn.Module):
         raise PrunerError(
             f"model must be an nn.Module, got {kind_of(model)}. Pass the model that the optimizer trains."
         )
-    model, optimizer = unwrapped_model(model), unwrapped_optimizer(optimizer)
+    model = unwrapped_model(model)
+    if (words := refusal_of_shards(model)) is not None:
+        raise PrunerError(words)
+    several = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
+    optimizers = [unwrapped_optimizer(member) for member in several]
+    if not optimizers:
+        raise PrunerError("the list of optimizers is empty. Pass those that train this model.")
+    for member in optimizers:
+        _check_optimizer(model, member)
+    held = [id(part) for member in optimizers for group in member.param_groups for part in group["params"]]
+    if len(set(held)) < len(held) and len(optimizers) > 1:
+        raise PrunerError(
+            "two of the optimizers train the same parameter. Give each parameter to one of them only."
+        )
+    return model, as_one(optimizers)
+
+
+def _check_optimizer(model: nn.Module, optimizer: Any) -> None:
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise PrunerError(
-            f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}. Pass the one that "
-            "trains this model."
+            f"optimizer must be a torch.optim.Optimizer, got {kind_of(optimizer)}. Pass the one that trains "
+            "this model."
         )
     if _parameters_of(optimizer).isdisjoint(id(parameter) for parameter in model.parameters()):
         raise PrunerError(
@@ -146,7 +181,12 @@ def _checked(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Mod
         )
     if (words := refusal(optimizer)) is not None:
         raise PrunerError(words)
-    return model, optimizer
+
+
+def _trained(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, nn.Parameter]:
+    """The model's parameters that the optimizer trains, by name."""
+    trained = {id(part) for group in optimizer.param_groups for part in group["params"] if part.requires_grad}
+    return {name: parameter for name, parameter in model.named_parameters() if id(parameter) in trained}
 
 
 def _check_partition(model: nn.Module, partition: Partition) -> None:
@@ -163,9 +203,8 @@ def _check_partition(model: nn.Module, partition: Partition) -> None:
 def _check_length(total_steps: int, budget: Budget) -> None:
     if total_steps == 1 and budget.share < 1:
         raise PrunerError(
-            "a run of one optimizer step (total_steps=1) can't make a model smaller: what goes must be "
-            "pulled "
-            "to zero first. Train longer: more epochs, or smaller batches."
+            "a run of one optimizer step (total_steps=1) can't make a model smaller: channels must be pulled "
+            "to zero before they are cut. Train longer: more epochs, or smaller batches."
         )
 
 
@@ -175,36 +214,26 @@ def _find_others(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Pru
     PrunerError if one of them works on other parameters of it.
     """
     mine = _parameters_of(optimizer)
-    if any(mine.isdisjoint(_parameters_of(other.optimizer)) for other in _living(model)):
+    if any(mine.isdisjoint(_parameters_of(as_one(other.optimizers))) for other in pruners_of(model)):
         # It may be from a run that is over and only not collected yet.
         gc.collect()
-    others = _living(model)
+    others = pruners_of(model)
     for other in others:
-        if mine.isdisjoint(_parameters_of(other.optimizer)):
+        if mine.isdisjoint(_parameters_of(as_one(other.optimizers))):
             raise PrunerError(
                 f"this model has a pruner on another optimizer ({type(other.optimizer).__name__}) that "
-                "trains other parameters. Put all parameters into one optimizer, or call detach() on that "
-                "pruner first."
+                "trains other parameters. Pass both optimizers to one attach, as a list, or call detach() on "
+                "that pruner first."
             )
     return others
-
-
-def _living(model: nn.Module) -> list[Pruner]:
-    """The attached pruners that share parameters with a model."""
-    own = {id(parameter) for parameter in model.parameters()}
-    return [
-        pruner
-        for pruner in _PRUNERS
-        if pruner.is_attached and any(id(parameter) in own for parameter in pruner.model.parameters())
-    ]
 
 
 def _parameters_of(optimizer: torch.optim.Optimizer) -> set[int]:
     return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
 
 
-def _replace(others: list[Pruner], pruner: Pruner) -> None:
-    """Detach the others; warn if one of them had begun, because what it learned is lost."""
+def _in_place_of(others: list[Pruner], pruner: Pruner) -> Pruner:
+    """The pruner, with the others detached; a warning if one of them had begun: what it learned is lost."""
     for other in others:
         other.detach()
         if other.num_steps:
@@ -217,4 +246,5 @@ def _replace(others: list[Pruner], pruner: Pruner) -> None:
                 f"this pruner replaces one that had made {other.num_steps} steps{cut}. Its masks are lost; "
                 "the model is unchanged."
             )
-    _PRUNERS.add(pruner)
+    note_attached(pruner)
+    return pruner

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from trainonce.errors import BudgetError
+from trainonce.messages.limits import Limits, check_value
+from trainonce.messages.plain_text import shorten
 from trainonce.pruning.ranking import Ranking
 from trainonce.pruning.units import Units
 from trainonce.structure.cost import Meter
@@ -59,16 +61,12 @@ class Budget:
     @classmethod
     def _checked(cls, units: Units, meter: Meter, share: float, round_to: int | None, word: str) -> Budget:
         check_share(word, share)
-        if round_to is not None and (
-            not isinstance(round_to, int) or isinstance(round_to, bool) or round_to < 1
-        ):
-            raise BudgetError(
-                f"round_to must be an integer of at least 1, got {round_to!r}. None picks one by width; 1 "
-                "allows any width."
-            )
+        if round_to is not None:
+            hint = "None picks one by width; 1 allows any width."
+            check_value("round_to", round_to, Limits(kind=int, at_least=1), hint, error=BudgetError)
         if not len(units):
             raise BudgetError(
-                f"{word}={share} has nothing to cut: no channel of this model may go. {units.why_kept()}"
+                f"{word}={share} can't be met: no channel of this model can be cut. {units.why_kept()}"
             )
         total = float(meter(units.alive(torch.ones(len(units)))))
         if total == 0:
@@ -253,7 +251,7 @@ def check_share(word: str, share: object) -> None:
         if isinstance(share, int | float | str) and 0 < number < 1
         else "0.45 keeps 45 % of the whole model."
     )
-    raise BudgetError(f"{word} must be above 0 and at most 1, got {share!r}. {meant}")
+    raise BudgetError(f"{word} must be above 0 and at most 1, got {shorten(share)}. {meant}")
 
 
 def _rounding(num_channels: int, width: int, round_to: int | None) -> int:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
+from trainonce.pruning.followers import Followers
+from trainonce.pruning.optimizers import members_of
 from trainonce.pruning.units import Rows, Units
 from trainonce.structure.plan import Plan
 from trainonce.structure.succession import plan_after
@@ -18,9 +21,12 @@ from trainonce.surgery.slicing import apply_plan
 class Cuts:
     """Cuts a model and its optimizer's state; units keep the numbers they had in the dense model."""
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, units: Units) -> None:
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, units: Units, followers: Followers
+    ) -> None:
         self._model = model
         self._optimizer = optimizer
+        self._followers = followers
         self._dense = units
         self._cleared: Tensor | None = None
         self.decisions: list[Tensor] = []
@@ -50,12 +56,13 @@ class Cuts:
         return self._cleared is not None and torch.equal(self._cleared, masks)
 
     def cut(self, masks: Tensor) -> None:
-        """Make the model and the optimizer's state smaller, proven on the example.
+        """Make the model, the optimizer's state and the followers smaller, proven on the example.
 
-        PlanError leaves everything as it was.
+        PlanError, or PrunerError for a follower that can't be cut, leaves everything as it was.
         """
         plan = self._next_plan(masks)
-        cut(self._model, plan, optimizer=self._optimizer)
+        with self._followers.cutting(plan):
+            cut(self._model, plan, optimizer=members_of(self._optimizer))
         self._note(masks, plan)
 
     @torch.no_grad()
@@ -79,16 +86,23 @@ class Cuts:
                 tensor.index_fill_(axis_cut.axis, positions, 0)
         self._cleared = masks
 
-    def repeat(self, decisions: Sequence[Tensor]) -> None:
-        """Repeat the cuts of another run on the dense model."""
-        for masks in decisions:
-            plan = self._next_plan(masks)
-            apply_plan(self._model, plan, optimizer=self._optimizer)
+    def repeat(self, decisions: Sequence[Tensor], *, done: bool = False) -> None:
+        """Repeat the cuts of another run on the dense model; only note them if they are `done`."""
+        plans = self.plans_for(decisions)
+        if plans and not done:
+            with self._followers.cutting(*plans):
+                for plan in plans:
+                    apply_plan(self._model, plan, optimizers=members_of(self._optimizer))
+        for masks, plan in zip(decisions, plans, strict=True):
             self._note(masks, plan)
 
+    def plans_for(self, decisions: Sequence[Tensor]) -> list[Plan]:
+        """Decisions about the dense model as plans, each for the model that the one before leaves."""
+        wholes = [self.whole_plan(masks) for masks in decisions]
+        return [*wholes[:1], *(plan_after(before, plan) for before, plan in pairwise(wholes))]
+
     def _next_plan(self, masks: Tensor) -> Plan:
-        plan = self.whole_plan(masks)
-        return plan_after(self.whole_plan(self.decisions[-1]), plan) if self.decisions else plan
+        return self.plans_for([*self.decisions[-1:], masks])[-1]
 
     def _note(self, masks: Tensor, plan: Plan) -> None:
         self.decisions.append(masks)

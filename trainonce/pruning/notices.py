@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 import warnings
 
+_INSIDE = ("trainonce.pruning.", "contextlib")
+"""Modules whose frames are not the user's; a context manager of ours runs in one of contextlib."""
+
 
 def warn_user(words: str | Warning) -> None:
     """Warn, as if from the code that called into this package; a RuntimeWarning unless it is a Warning."""
     level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("trainonce.pruning."):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_INSIDE):
         level, frame = level + 1, frame.f_back
     warnings.warn(words, RuntimeWarning if isinstance(words, str) else None, stacklevel=level)
 

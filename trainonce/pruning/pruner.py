@@ -9,12 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from trainonce.errors import PrunerError
-from trainonce.execution.comparison import first_nan_buffer, first_not_finite
 from trainonce.pruning.algorithm import AutoTrainOnce
+from trainonce.pruning.finishing import refusal_to_finish
 from trainonce.pruning.guards.stepwatch import StepWatch
 from trainonce.pruning.notices import warn_user
+from trainonce.pruning.optimizers import members_of
+from trainonce.pruning.policies.policy import Policy
 from trainonce.pruning.progress import Progress
 from trainonce.pruning.pruner_state import STATE_VERSION, check_pruner_state
+from trainonce.pruning.restored import are_same_cuts, note_restored, restoring_plans
 from trainonce.pruning.saved_run import SavedRun
 from trainonce.pruning.schedule import FEW_UPDATES, Phase, Schedule, ShortRunWarning, enough_steps
 from trainonce.structure.partition import Partition
@@ -44,8 +47,8 @@ class Pruner:
             before=lambda: self._algorithm.before_optimizer_step(),
             after=lambda: self._algorithm.after_optimizer_step(),
         )
-        num_updates = self._timetable.num_updates
-        if algorithm.settings.policy.uses_loss and num_updates < FEW_UPDATES and self.keep_target < 1:
+        num_updates, learns = self._timetable.num_updates, self.policy.uses_loss and self.policy.learns
+        if learns and num_updates < FEW_UPDATES and self.keep_target < 1:
             warn_user(ShortRunWarning(num_updates, enough_steps(self.schedule, self._timetable.total_steps)))
 
     def step(self, loss: Callable[[], Tensor] | None = None) -> bool:
@@ -63,6 +66,7 @@ class Pruner:
         if self._is_finished:
             raise PrunerError("this pruner has finished. Attach a new one to prune further.")
         self._check_attached("step")
+        self._check_loaded("step")
         total_steps = self._timetable.total_steps
         if self.num_steps >= total_steps:
             self._notices.once(
@@ -73,8 +77,8 @@ class Pruner:
             return False
         if self._algorithm.needs_loss and not callable(loss):
             raise PrunerError(
-                "the controller is due: call step(loss) with a function that returns the loss on a batch, "
-                "such as lambda: criterion(model(images), labels)."
+                "the controller learns in this step: call step(loss) with a function that returns the loss "
+                "on a batch, such as lambda: criterion(model(images), labels)."
             )
         self._watch.pruner_stepped()
         return self._algorithm.advance(loss)
@@ -87,19 +91,9 @@ class Pruner:
         if self._is_finished:
             return self.model
         self._check_attached("finish")
-        if (name := first_not_finite(self.model)) is not None:
-            raise PrunerError(
-                f"{name} is not finite: training diverged, and there is no model to cut. Lower the learning "
-                "rate or clip gradients, and train again; the model is as training left it."
-            )
-        if (name := first_nan_buffer(self.model)) is not None:
-            raise PrunerError(
-                f"{name} holds NaN, and so would the small model's outputs: a batch that is not finite went "
-                "through it. Put it right (batch norm: reset_running_stats(), then some batches in training "
-                "mode) and call finish() again."
-            )
-        if not self._algorithm.is_ready:
-            raise PrunerError(self._why_not_ready())
+        self._check_loaded("finish")
+        if (words := refusal_to_finish(self._algorithm, self._watch)) is not None:
+            raise PrunerError(words)
         if self._algorithm.awaits_cut:
             self._algorithm.cut()
         self._is_finished = True
@@ -109,6 +103,15 @@ class Pruner:
     def detach(self) -> None:
         """Remove the hooks from the optimizer and leave the model as it is; the pruner can't step anymore."""
         self._watch.unhook()
+
+    def follow(self, follower: object) -> None:
+        """Cut an averaged copy of the model with it from now on, as if it had been given to `attach`.
+
+        Args:
+            follower: A module, or an object that holds one: made from the model as it is now.
+        """
+        self._check_attached("follow")
+        self._algorithm.followers.add(follower)
 
     @property
     def is_attached(self) -> bool:
@@ -127,13 +130,23 @@ class Pruner:
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
-        """The optimizer whose steps are followed, without wrappers."""
-        return self._algorithm.optimizer
+        """The optimizer whose steps are followed, without wrappers; the first if there are several."""
+        return self.optimizers[0]
+
+    @property
+    def optimizers(self) -> tuple[torch.optim.Optimizer, ...]:
+        """All optimizers whose steps are followed, without wrappers."""
+        return members_of(self._algorithm.optimizer)
 
     @property
     def schedule(self) -> Schedule:
         """The schedule, as it was given to `attach`."""
         return self._algorithm.settings.schedule
+
+    @property
+    def policy(self) -> Policy:
+        """What chooses."""
+        return self._algorithm.settings.policy
 
     @property
     def controller_loss(self) -> float | None:
@@ -213,14 +226,16 @@ class Pruner:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a state_dict.
 
-        Call it on the dense model, before the model's and the optimizer's own `load_state_dict`: the model is
-        cut here to the size it had.
+        Call it on the dense model, before the model's and the optimizer's own `load_state_dict`: the model
+        and its followers are cut here to the size they had. A model that was restored from the same state has
+        that size already, and is left as it is.
 
         Args:
             state: What `state_dict` returned, in a run with the same model, budget and total_steps.
         """
         self.check_state(state)
         self._algorithm.resume(SavedRun.of(state))
+        note_restored(self.model, ())
 
     def check_state(self, state: Any) -> None:
         """Raise PrunerError if this state can't be loaded; nothing changes.
@@ -234,11 +249,17 @@ class Pruner:
             fingerprint=self._fingerprint(),
             total_steps=self._timetable.total_steps,
             units=self._units,
-            policy=self._algorithm.settings.policy,
+            policy=self.policy,
         )
         if self.cuts:
             raise PrunerError(
                 "this model has been cut already. Load the state into a pruner attached to the dense model."
+            )
+        if self._algorithm.awaits_state and not are_same_cuts(
+            restoring_plans(self.model), self._algorithm.cuts.plans_for(state["cuts"])
+        ):
+            raise PrunerError(
+                "this model was restored from another state. Load the one that trainonce.restore was given."
             )
         if self.num_steps > self._algorithm.first_step:
             raise PrunerError(
@@ -265,22 +286,12 @@ class Pruner:
                 "one."
             )
 
-    def _why_not_ready(self) -> str:
-        when = f"finish() was called after {self.num_steps} of {self._timetable.total_steps} steps"
-        stuck = self._algorithm.stuck if self._algorithm.decision.is_final else {}
-        if stuck:
-            name, reason = min(stuck.items())
-            return (
-                f"{when}, but {name} can't be trained ({reason}), so channels that have to go are not at "
-                "zero. Unfreeze it, take one more optimizer step and call finish() again; or attach again: "
-                "what is frozen then is kept."
+    def _check_loaded(self, method: str) -> None:
+        if self._algorithm.awaits_state:
+            raise PrunerError(
+                f"{method}() was called on a restored model before the pruner knows its run. Call "
+                "load_state_dict with the state that trainonce.restore was given."
             )
-        if self._watch.is_missing:
-            return f"{when}, but {self._watch.complaint}"
-        return (
-            f"{when}, before the channels that go were at zero. Train to the end, or attach with the right "
-            "total_steps."
-        )
 
     def _fingerprint(self) -> dict[str, Any]:
         sizes = {group.name: group.num_channels for group in self._units.groups}

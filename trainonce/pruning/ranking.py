@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from trainonce.errors import PrunerError
 from trainonce.pruning.units import Units
 
 
@@ -16,8 +17,9 @@ class Ranking:
 
     def __init__(self, units: Units, scores: Tensor, *, available: Tensor, required: Tensor) -> None:
         if scores.shape != (len(units),) or bool(torch.isnan(scores).any()):
-            raise ValueError(
-                f"scores must be {len(units)} numbers, one per unit, got shape {tuple(scores.shape)} or NaN."
+            raise PrunerError(
+                f"a policy's scores must be {len(units)} numbers, one per unit, got shape "
+                f"{tuple(scores.shape)} or NaN. Check what its scores() returns."
             )
         scores = scores.detach().double().cpu()
         self._scores = torch.where(available, scores, scores.min() - 1)

@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from trainonce.errors import PlanError
 from trainonce.pruning.decision import Decision
+from trainonce.storage.artifact.bounds import takes_much_memory
+from trainonce.structure.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,3 +45,21 @@ class SavedRun:
             # Older states don't have it.
             idle=dict(state.get("idle", {})),
         )
+
+
+def packed_plan(plan: Plan) -> Tensor:
+    """A plan as bytes in a tensor: as text it would fill the part of a checkpoint that holds small values."""
+    return torch.frombuffer(bytearray(plan.to_json(), "utf-8"), dtype=torch.uint8)
+
+
+def unpacked_plan(packed: Any) -> Plan:
+    """The plan that `packed_plan` was given; PlanError for anything else."""
+    if not isinstance(packed, Tensor) or packed.dtype is not torch.uint8 or packed.dim() != 1:
+        raise PlanError("a plan is not one tensor of bytes")
+    text = bytes(packed.cpu().tolist())
+    if takes_much_memory(text):
+        raise PlanError("a plan would take too much memory")
+    try:
+        return Plan.from_json(text.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise PlanError("a plan is not text") from None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from dataclasses import dataclass
 from enum import Enum
+
+from trainonce.errors import SettingError
+from trainonce.messages.limits import Limits, check_value
+from trainonce.messages.plain_text import shorten
 
 
 class Phase(str, Enum):
@@ -56,11 +59,8 @@ class Schedule:
             value = getattr(self, name)
             if value is not None or name != "first_cut_from":
                 _check_point(name, value)
-        every = self.update_every
-        if every is not None and (not isinstance(every, int) or isinstance(every, bool) or every < 1):
-            raise ValueError(
-                f"update_every must be a number of steps, at least 1, got {every!r}. None picks one."
-            )
+        if self.update_every is not None:
+            check_value("update_every", self.update_every, _STEPS, "It is in steps; None picks a number.")
 
     @classmethod
     def paper(cls) -> Schedule:
@@ -77,7 +77,7 @@ class Schedule:
         if self.first_cut_from is None:
             first = min(max(first, shrink), settle)
         if not search <= shrink <= settle < total_steps or not shrink <= first <= settle:
-            raise ValueError(
+            raise SettingError(
                 f"the phases are out of order: search from step {search}, shrink from {shrink}, first cut "
                 f"from {first}, settle from {settle}, end at {total_steps}. Change the schedule or "
                 "total_steps."
@@ -89,19 +89,24 @@ class Schedule:
 
 
 def _check_point(name: str, value: object) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
-        raise ValueError(
+    if not isinstance(value, int | float) or not _POINT.allows(value):
+        raise SettingError(
             f"{name} must be a share of the run, as a float below 1, or a step number, as an int; got "
-            f"{value!r}. The default suits most runs."
+            f"{shorten(value)}. The default suits most runs."
         )
     if value == 1:
-        raise ValueError(
+        raise SettingError(
             f"{name}={value!r} could mean step 1 or the whole run. Use a share below 1, such as 0.45, or a "
             "step number: 0, or 2 and up."
         )
     if isinstance(value, float) and value > 1:
-        raise ValueError(f"{name}={value!r} is not a share of the run. Write step numbers as integers.")
+        raise SettingError(f"{name}={value!r} is not a share of the run. Write step numbers as integers.")
 
+
+_STEPS = Limits(kind=int, at_least=1)
+_POINT = _LAMBDA = Limits(kind=float, at_least=0)
+_FLOOR = Limits(kind=float, at_least=0, below=1)
+_SHARE = Limits(kind=float, above=0, at_most=1)
 
 EARLY = 0.20
 """The share of the run after which the first cut is made by default."""
@@ -128,9 +133,8 @@ class ShortRunWarning(UserWarning):
             else f"total_steps={enough_steps}"
         )
         super().__init__(
-            f"few updates: the controller learns {num_updates} times in this run, so the choice stays close "
-            f"to its starting point. The budget is met all the same; {way_out} would give enough updates "
-            f"({FEW_UPDATES})."
+            f"few updates: the controller gets {num_updates} in this run, so its choice stays close to its "
+            f"starting point. The budget is still met; {way_out} would give it enough ({FEW_UPDATES})."
         )
         self.num_updates = num_updates
         """How many updates the controller gets."""
@@ -144,7 +148,7 @@ def enough_steps(schedule: Schedule, total_steps: int) -> int | None:
     def is_enough(steps: int) -> bool:
         try:
             return schedule.in_steps(steps).num_updates >= FEW_UPDATES
-        except ValueError:
+        except SettingError:
             # One point in steps, another as a share: in a longer run they swap places.
             return False
 
@@ -208,21 +212,9 @@ class Strength:
 
     def __post_init__(self) -> None:
         for name in ("searching", "settled"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not 0 <= value < math.inf:
-                raise ValueError(
-                    f"{name} must be a number of at least 0, got {value!r}. The paper's lambda is 10."
-                )
-        if not isinstance(self.floor, int | float) or not 0 <= self.floor < 1:
-            raise ValueError(
-                f"floor must be at least 0 and below 1, got {self.floor!r}. It is a share of the mean norm "
-                "in a group."
-            )
-        if not isinstance(self.zero_within, int | float) or not 0 < self.zero_within <= 1:
-            raise ValueError(
-                f"zero_within must be above 0 and at most 1, got {self.zero_within!r}. It is a share of the "
-                "run."
-            )
+            check_value(name, getattr(self, name), _LAMBDA, "The paper's lambda is 10.")
+        check_value("floor", self.floor, _FLOOR, "It is a share of the mean norm in a group.")
+        check_value("zero_within", self.zero_within, _SHARE, "It is a share of the run.")
 
     @classmethod
     def constant(cls, strength: float = 10.0) -> Strength:

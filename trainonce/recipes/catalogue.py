@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from difflib import get_close_matches
 
 from trainonce.errors import SettingError
+from trainonce.messages.suggestions import did_you_mean
 from trainonce.recipes.run import Run
 
 _RECIPES: dict[str, Callable[[], Run]] = {}
@@ -18,7 +18,7 @@ def recipe(name: str) -> Callable[[Callable[[], Run]], Callable[[], Run]]:
 
     def register(function: Callable[[], Run]) -> Callable[[], Run]:
         if name in _RECIPES:
-            raise ValueError(f"the recipe {name!r} exists already. Choose another name.")
+            raise SettingError(f"the recipe {name!r} exists already. Choose another name.")
         _RECIPES[name] = function
         return function
 
@@ -35,7 +35,6 @@ def recipe_names() -> tuple[str, ...]:
 def find_recipe(name: str) -> Run:
     """The run of that name, such as `find_recipe("cifar10.resnet56")`."""
     if name not in recipe_names():
-        near = get_close_matches(name, recipe_names(), n=3, cutoff=0.5)
-        advice = f"Did you mean {' or '.join(near)}?" if near else f"Available: {', '.join(recipe_names())}."
+        advice = did_you_mean(name, recipe_names(), most=3) or f"Available: {', '.join(recipe_names())}."
         raise SettingError(f"unknown recipe {name!r}. {advice}")
     return _RECIPES[name]()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from trainonce.data.identity.keeping import check_evaluated, read_identity
 from trainonce.data.resizing import with_normalization
 from trainonce.errors import DataError, SettingError, UnknownModelError
 from trainonce.messages.plain_text import LARGEST_WHOLE, kind_and_reason, shorten, steers
+from trainonce.messages.suggestions import did_you_mean
 from trainonce.pruning.attachment import find_budget
 from trainonce.runs.folder import has_checkpoint
 from trainonce.runs.report.live import View
@@ -24,6 +24,7 @@ from trainonce.structure.partition import Partition
 from trainonce.surgery.inspection import inspect
 from trainonce.training.audience import Audience
 from trainonce.training.limits import limits_of, setting
+from trainonce.training.methods import dropped_for_method
 from trainonce.training.origin import Origin, find_origin
 from trainonce.training.preparation import prepare
 from trainonce.training.results.outcome import Result
@@ -91,16 +92,16 @@ def run_from(values: Mapping[str, Any], start: Run) -> Run:
                 "was started with it can be resumed by trainonce 0.1 only."
             )
         if name not in limits:
-            near = get_close_matches(name, limits, n=1, cutoff=0.5)
-            advice = f"Did you mean {near[0]}?" if near else "trainonce train --help lists all settings."
-            raise SettingError(f"there is no setting {shorten(name)}. {advice}")
+            advice = did_you_mean(name, limits) or "trainonce train --help lists all settings."
+            raise SettingError(f"unknown setting {shorten(name)}. {advice}")
         found = limits[name]
         check_text(name, value)
         if found.several and isinstance(value, list | tuple):
             changes[name] = tuple(_as_kind(item, found.kind) for item in value)
         else:
             changes[name] = _as_kind(value, found.kind)
-    return replace(start, **dropped_defaults(start, changes), **changes)
+    dropped = dropped_defaults(start, changes) | dropped_for_method(start, changes)
+    return replace(start, **dropped, **changes)
 
 
 def check_text(name: str, value: Any) -> None:
@@ -205,16 +206,17 @@ def inspect_within_budget(run: Run, model: nn.Module, shape: DataSet | Shape) ->
     return partition
 
 
-def train(run: Run, *, out: Path | None, resume: bool, view: View | None) -> Result:
-    """Do a run that `check_run` has accepted.
+def train(
+    run: Run, *, out: Path | None, resume: bool, view: View | None, data: DataSet | None = None
+) -> Result:
+    """Do a run that `check_run` has accepted; on `data`, if it is opened already, or a part of it.
 
     Device, model and budget are checked before the data is read, which may be a long download.
     """
     run, shape = find_shape(run)
     prepared = prepare(run)
-    data: DataSet | None = None
     if shape is None:
-        shape = data = open_run_data(run)
+        shape = data = data or open_run_data(run)
     # A checkpoint has all weights, so that a resumed run needs no download.
     is_empty = resume and out is not None and has_checkpoint(out)
     source = _build(run, shape, is_empty=is_empty)

@@ -19,7 +19,7 @@ def read_yaml(file: Path) -> dict[str, Any]:
     except UnreadableFileError as error:
         raise SettingError(f"{error} Pass a file of settings, such as the config.yaml of a run.") from None
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
-        raise SettingError(f"{file} holds no settings. Write one per line, such as lr: 0.1.")
+        raise SettingError(f"{file} has no settings. Write one per line, such as lr: 0.1.")
     return found
 
 

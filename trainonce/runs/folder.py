@@ -67,8 +67,8 @@ def stage_of(folder: Path) -> Stage:
         return Stage.NEW
     if not (folder / CONFIG).is_file():
         raise SettingError(
-            f"out is {shown_path(folder)}, which exists and holds no run. Choose another folder, or empty "
-            "this one."
+            f"out is {shown_path(folder)}, which is not empty and has no run in it. Choose another folder, "
+            "or empty this one."
         )
     return Stage.FINISHED if (folder / REPORT).is_file() else Stage.UNFINISHED
 

@@ -79,7 +79,7 @@ def read_bytes(file: Path, largest: int) -> bytes:
             f"can't read {file} ({getattr(error, 'strerror', None) or reason_of(error)})."
         ) from None
     if len(found) > largest:
-        raise UnreadableFileError(f"{file} is larger than {largest:,} bytes, which is too much.")
+        raise UnreadableFileError(f"{file} is larger than the limit of {largest:,} bytes.")
     return found
 
 
@@ -119,7 +119,7 @@ def read_json_lines(file: Path) -> list[Any]:
     content = read_bytes(file, LARGEST_JSON)
     _check_bounds(content, str(file))
     if content.count(b"\n") > MOST_LINES:
-        raise UnreadableFileError(f"{file} has more than {MOST_LINES:,} lines, which is too much.")
+        raise UnreadableFileError(f"{file} has more than the limit of {MOST_LINES:,} lines.")
     lines = content[: content.rfind(b"\n") + 1].split(b"\n")[:-1]
     return [parse_json(line, f"line {number} of {file}") for number, line in enumerate(lines, start=1)]
 
@@ -155,7 +155,7 @@ def _check_numbers(value: Any, file: Path) -> None:
         for item in [*value, *(value.values() if isinstance(value, dict) else ())]:
             _check_numbers(item, file)
     elif isinstance(value, int) and abs(value) > LARGEST_WHOLE:
-        raise UnreadableFileError(f"{file} holds a number above {LARGEST_WHOLE:,}, which is too much.")
+        raise UnreadableFileError(f"{file} has a number above the limit of {LARGEST_WHOLE:,}.")
 
 
 def _check_bounds(content: bytes, what: str) -> None:
@@ -164,4 +164,4 @@ def _check_bounds(content: bytes, what: str) -> None:
             f"{what} is larger than {LARGEST_FOREIGN_JSON:,} bytes, and not plain ASCII."
         )
     if sum(content.count(mark) for mark in (b"[", b"{", b",", b":")) > MOST_VALUES:
-        raise UnreadableFileError(f"{what} holds more than {MOST_VALUES:,} values, which is too much.")
+        raise UnreadableFileError(f"{what} has more than the limit of {MOST_VALUES:,} values.")

@@ -29,9 +29,9 @@ from trainonce.runs.file_names import (
     WRITTEN_FIRST,
 )
 from trainonce.runs.scalars import Scalars
-from trainonce.storage.artifact import load, save
 from trainonce.storage.atomic import remove_whole, write_file
 from trainonce.storage.checkpoint import save_checkpoint
+from trainonce.zoo.artifacts import load, save
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -77,7 +77,7 @@ class Records:
             return False
         if self._is_full:
             self._is_full = False
-            self._tell(f"there is room again: step {step} is saved")
+            self._tell(f"disk space is available again: step {step} was saved")
         return True
 
     def keep(self, small: nn.Module, history: Sequence[Mapping[str, Any]]) -> None:

@@ -32,7 +32,7 @@ def check_installed() -> None:
 def check_place(out: Path | None) -> None:
     """Raise SettingError if the run has no folder to write to."""
     if out is None:
-        raise SettingError("tensorboard needs a folder to write to. Give out, or leave the setting out.")
+        raise SettingError("tensorboard needs a folder to write to. Pass out, or turn tensorboard off.")
     refuse_links(out / TENSORBOARD, within=out)
 
 

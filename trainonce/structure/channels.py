@@ -93,6 +93,17 @@ class Contraction(ComparedByContent):
 
 
 @dataclass(frozen=True, slots=True)
+class AxisCut:
+    """What stays of one axis of one parameter or buffer."""
+
+    tensor: str
+    axis: int
+    kept: tuple[int, ...]
+    silenced: bool
+    """Whether the dropped positions are zeroed before the cut (writers), or only removed."""
+
+
+@dataclass(frozen=True, slots=True)
 class AttributeChange:
     """A size that a module remembers and that the cut changes."""
 

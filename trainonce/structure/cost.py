@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from trainonce.errors import PlanError
 from trainonce.structure.channels import Contraction
 from trainonce.structure.partition import Partition
 from trainonce.structure.plan import Plan
@@ -105,13 +106,13 @@ class Meter:
 def _alive(partition: Partition, masks: Mapping[str, Tensor]) -> Tensor:
     known = {group.name for group in partition.groups}
     if unknown := set(masks) - known:
-        raise ValueError(
+        raise PlanError(
             f"{partition.model} has no group {min(unknown)!r}. The names are in partition.groups."
         )
     for group in partition.groups:
         if group.name in masks and masks[group.name].shape != (group.num_channels,):
             found = tuple(masks[group.name].shape)
-            raise ValueError(
+            raise PlanError(
                 f"group {group.name!r} has {group.num_channels} channels, but its mask has shape {found}. "
                 "Pass one entry per channel."
             )

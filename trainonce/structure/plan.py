@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,27 +13,18 @@ from torch import Tensor
 
 from trainonce.errors import PlanError
 from trainonce.execution.outline import outline_of
-from trainonce.messages.plain_text import quoted, shown
-from trainonce.structure.channels import AttributeChange, ChannelGroup, Example, Role
+from trainonce.messages.limits import SEED, Limits, check_value
+from trainonce.messages.plain_text import shorten, shown
+from trainonce.structure.channels import AttributeChange, AxisCut, ChannelGroup, Example, Role
 from trainonce.structure.partition import Partition
+from trainonce.structure.plan_fields import PLAN_VERSION, read_fields
 from trainonce.structure.table import Column, Row, Table, as_percent, in_units
-
-PLAN_VERSION = 1
 
 _COLUMNS = (Column("group", widest=80), Column("channels left", is_number=True))
 _MOST_SIZES = 12
 """Sizes that a printed plan names one by one."""
 
-
-@dataclass(frozen=True, slots=True)
-class AxisCut:
-    """What stays of one axis of one parameter or buffer."""
-
-    tensor: str
-    axis: int
-    kept: tuple[int, ...]
-    silenced: bool
-    """Whether the dropped positions are zeroed before the cut (writers), or only removed."""
+_SHARE = Limits(kind=float, above=0, at_most=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +57,18 @@ class Plan:
         Raises:
             PlanError: A mask does not fit its group, empties it, or contradicts a size in the model.
         """
+        _check_partition(partition)
+        if not isinstance(masks, Mapping):
+            raise PlanError(
+                f"masks must be a dict from group names to masks, got {type(masks).__name__}. The names are "
+                "in partition.groups."
+            )
         known = {group.name: group for group in partition.groups}
         alive = {group.name: torch.ones(group.num_channels, dtype=torch.bool) for group in partition.groups}
         for name, mask in masks.items():
             if name not in known:
                 raise PlanError(
-                    f"{partition.model} has no group {name!r}. The names are in "
+                    f"{partition.model} has no group {shorten(name)}. The names are in "
                     "trainonce.inspect(model, example).groups."
                 )
             _check_mask(known[name], mask)
@@ -100,10 +97,9 @@ class Plan:
             keep: The share that stays, above 0 and at most 1.
             seed: Another seed keeps other channels.
         """
-        if not isinstance(keep, int | float) or not 0 < keep <= 1:
-            raise PlanError(
-                f"keep must be above 0 and at most 1, got {keep}. With 0.5, half of each group stays."
-            )
+        _check_partition(partition)
+        check_value("keep", keep, _SHARE, "With 0.5, half of each group stays.", error=PlanError)
+        check_value("seed", seed, SEED, error=PlanError)
         generator = torch.Generator().manual_seed(seed)
         masks = {}
         for group in partition.prunable_groups:
@@ -173,14 +169,19 @@ class Plan:
         """Read back what `to_json` wrote; anything else is refused with PlanError."""
         try:
             data = json.loads(text)
-        except (ValueError, RecursionError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise PlanError(f"the plan is not valid JSON ({shown(error)}). Save the model again.") from None
         return cls.from_data(data)
 
     @classmethod
     def from_data(cls, data: Any) -> Plan:
         """Read back what `to_data` gave; anything else is refused with PlanError."""
-        return _plan_from_data(data)
+        return cls(**read_fields(data))
+
+
+def _check_partition(partition: object) -> None:
+    if not isinstance(partition, Partition):
+        raise PlanError(f"partition must be what trainonce.inspect returned, got {type(partition).__name__}.")
 
 
 def _check_mask(group: ChannelGroup, mask: Tensor) -> None:
@@ -231,64 +232,3 @@ def _axis_cuts(partition: Partition, alive: Mapping[str, Tensor]) -> tuple[AxisC
         )
         for (tensor, axis), kept in kept_on_axis.items()
     )
-
-
-def _plan_from_data(data: Any) -> Plan:
-    if not isinstance(data, dict) or "version" not in data:
-        raise PlanError(
-            "this is not a plan: the field 'version' is missing. Save the model again with trainonce.save."
-        )
-    if data["version"] != PLAN_VERSION:
-        raise PlanError(
-            f"the plan has version {quoted(data['version'])}, this trainonce reads version {PLAN_VERSION}. "
-            f"Install the trainonce that wrote it."
-        )
-    try:
-        return Plan(
-            model=_text(data["model"]),
-            kept={_text(name): _naturals(channels) for name, channels in data["kept"].items()},
-            shapes={_text(name): _naturals(shape) for name, shape in data["shapes"].items()},
-            cuts=tuple(
-                AxisCut(_text(tensor), _natural(axis), _naturals(kept), _flag(silenced))
-                for tensor, axis, kept, silenced in data["cuts"]
-            ),
-            attributes=tuple(
-                AttributeChange(
-                    _text(module),
-                    _text(name),
-                    None if index is None else _natural(index),
-                    _natural(before),
-                    _natural(after),
-                )
-                for module, name, index, before, after in data["attributes"]
-            ),
-            outline=data.get("outline"),
-        )
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise PlanError(
-            f"the plan is damaged ({type(error).__name__}: {shown(error)}). Save the model again."
-        ) from None
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected a string, got {quoted(value)}")
-    return value
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"expected true or false, got {quoted(value)}")
-    return value
-
-
-def _natural(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise TypeError(f"expected a non-negative integer, got {quoted(value)}")
-    return value
-
-
-def _naturals(values: Sequence[Any]) -> tuple[int, ...]:
-    if not isinstance(values, list):
-        raise TypeError(f"expected a list, got {quoted(values)}")
-    return tuple(_natural(value) for value in values)

@@ -11,14 +11,15 @@ from torch import Tensor, nn
 from trainonce.errors import ModelError, PlanError
 from trainonce.execution.comparison import can_be_compared, relative_difference
 from trainonce.execution.restoring import modes_kept, snapshot
-from trainonce.messages.plain_text import reason_of
+from trainonce.messages.plain_text import reason_of, shorten
 from trainonce.structure.channels import Example
 from trainonce.structure.partition import Partition
 from trainonce.structure.plan import Plan
 from trainonce.surgery import proof
 from trainonce.surgery.fitting import check_fits
 from trainonce.surgery.optimizer_state import check_owned
-from trainonce.surgery.slicing import apply_plan, silence
+from trainonce.surgery.sharding import refusal_of_shards
+from trainonce.surgery.slicing import apply_plan, plans_of, silence
 from trainonce.tracing.trace import trace
 
 
@@ -39,8 +40,8 @@ def inspect(model: nn.Module, example: Example, *, protect: Sequence[str] = ()) 
         The groups as plain data: print it, pickle it, or make a `trainonce.Plan` from it.
 
     Raises:
-        ModelError: The model does not run on the example, or has no parameters.
-        ValueError: A pattern in `protect` matches nothing.
+        ModelError: The model does not run on the example or has no parameters, or a pattern in `protect`
+            matches nothing.
     """
     _check_arguments(model, example, protect)
     with modes_kept(model):
@@ -49,7 +50,12 @@ def inspect(model: nn.Module, example: Example, *, protect: Sequence[str] = ()) 
         return proof.prove(model, traced)
 
 
-def cut(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer | None = None) -> nn.Module:
+def cut(
+    model: nn.Module,
+    plan: Plan,
+    *,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
+) -> nn.Module:
     """Remove what a plan drops from a model, in place: weights, gradients and optimizer state.
 
     The cut proves itself on the plan's example: it must give the same outputs as the model with the dropped
@@ -60,7 +66,7 @@ def cut(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer | None
     Args:
         model: The model that the plan was made for. Its modules and parameters stay the same objects.
         plan: What stays, such as `trainonce.Plan.from_masks(partition, masks)`.
-        optimizer: The one that trains the model, if there is one; its state is cut along.
+        optimizer: The one that trains the model, or a list of them; their state is cut along.
 
     Returns:
         The model.
@@ -68,17 +74,21 @@ def cut(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer | None
     Raises:
         PlanError: The plan was made for another model, or the cut can't be proven; the model is unchanged.
     """
+    if isinstance(plan, Plan) and plan.cuts and plan in plans_of(model):
+        raise PlanError(
+            "this model was cut by this plan before: a pruner cuts what follows its model by itself. Leave "
+            "this cut out."
+        )
     check_fits(model, plan)
-    if optimizer is not None:
-        check_owned(optimizer, model)
-    restore = snapshot(model, optimizer)
+    optimizers = check_owned(optimizer, model)
+    restore = snapshot(model, optimizers)
     try:
         with modes_kept(model):
             model.eval()
             if plan.example is None:
-                apply_plan(model, plan, optimizer=optimizer)
+                apply_plan(model, plan, optimizers=optimizers)
             else:
-                _cut_and_prove(model, plan, plan.example, optimizer, restore)
+                _cut_and_prove(model, plan, plan.example, optimizers, restore)
     except BaseException as error:
         restore()
         if not isinstance(error, Exception) or isinstance(error, PlanError):
@@ -92,7 +102,7 @@ def _cut_and_prove(
     model: nn.Module,
     plan: Plan,
     example: Example,
-    optimizer: torch.optim.Optimizer | None,
+    optimizers: Sequence[torch.optim.Optimizer],
     restore: Callable[[], None],
 ) -> None:
     tensors = dict(model.named_parameters()) | dict(model.named_buffers())
@@ -107,7 +117,7 @@ def _cut_and_prove(
             "the model's output on the example is NaN, so no cut can be proven. The model is unchanged; "
             "check its weights, its buffers and the example for NaN and infinity."
         )
-    apply_plan(model, plan, optimizer=optimizer)
+    apply_plan(model, plan, optimizers=optimizers)
     difference = relative_difference(before, proof.outputs_of(model, example))
     dtype = next((tensor.dtype for tensor in before if tensor.is_floating_point()), torch.float32)
     if difference > proof.TOLERANCE.get(dtype, 5e-2):
@@ -118,7 +128,7 @@ def _cut_and_prove(
                 f"the cut model differs from the silenced one by {difference:.1e} of the output's scale. The "
                 "model is unchanged; inspect it again."
             )
-        apply_plan(model, plan, optimizer=optimizer)
+        apply_plan(model, plan, optimizers=optimizers)
     if refusal is None and (refusal := proof.backward_refusal(model, example)):
         raise PlanError(
             f"no gradient flows through the cut model ({refusal}). The model is unchanged; inspect it again."
@@ -128,6 +138,8 @@ def _cut_and_prove(
 def _check_arguments(model: Any, example: Any, protect: Any) -> None:
     if not isinstance(model, nn.Module):
         raise ModelError(f"inspect needs an nn.Module, got {type(model).__name__}. Build the model first.")
+    if (words := refusal_of_shards(model)) is not None:
+        raise ModelError(words)
     if next(model.parameters(), None) is None:
         raise ModelError(
             f"{type(model).__name__} has no parameters, so there is nothing to cut. Pass a model with layers."
@@ -143,5 +155,5 @@ def _check_arguments(model: Any, example: Any, protect: Any) -> None:
         or not all(isinstance(pattern, str) for pattern in protect)
     ):
         raise ModelError(
-            f"protect must be a list of patterns, got {protect!r}. For example: protect=['head*']."
+            f"protect must be a list of patterns, got {shorten(protect)}. For example: protect=['head*']."
         )

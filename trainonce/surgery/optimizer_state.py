@@ -14,19 +14,23 @@ from trainonce.surgery.narrowing import follows_shape
 WAY_OUT = "Use an optimizer whose state has the shapes of its parameters, such as SGD, AdamW or Muon."
 
 
-def check_owned(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
-    """Refuse an optimizer that trains none of the model's parameters."""
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise PlanError(
-            f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}. Pass the one that "
-            "trains this model, or none."
-        )
+def check_owned(optimizer: Any, model: nn.Module) -> list[torch.optim.Optimizer]:
+    """One or several optimizers as a list; PlanError if one trains none of the model's parameters."""
+    several = optimizer if isinstance(optimizer, list | tuple) else [optimizer]
+    optimizers = [] if optimizer is None else list(several)
     own = {id(parameter) for parameter in model.parameters()}
-    if not any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
-        raise PlanError(
-            f"this {type(optimizer).__name__} trains none of the model's parameters. Pass the optimizer that "
-            "trains this model, or none."
-        )
+    for member in optimizers:
+        if not isinstance(member, torch.optim.Optimizer):
+            raise PlanError(
+                f"optimizer must be a torch.optim.Optimizer, got {type(member).__name__}. Pass the one that "
+                "trains this model, or leave it out."
+            )
+        if not any(id(parameter) in own for group in member.param_groups for parameter in group["params"]):
+            raise PlanError(
+                f"this {type(member).__name__} trains none of the model's parameters. Pass the optimizer "
+                "that trains this model, or leave it out."
+            )
+    return optimizers
 
 
 def foreign_state(optimizer: torch.optim.Optimizer, *, of: Collection[Tensor] | None = None) -> str | None:

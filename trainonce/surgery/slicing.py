@@ -6,6 +6,9 @@ state, and updates the sizes that modules remember.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
+
 import torch
 from torch import nn
 
@@ -18,7 +21,10 @@ from trainonce.surgery.optimizer_state import foreign_state
 from trainonce.surgery.remembered_sizes import mend_sizes, set_attribute
 
 PLANS = "_trainonce_plans"
-"""The attribute under which a cut model carries the plans that made it, so that it can be saved."""
+"""The attribute under which a cut model carries the plans that made it, so that it can be saved.
+
+As text: a pickle of the model then opens where trainonce is not installed.
+"""
 
 
 def silence(model: nn.Module, plan: Plan) -> nn.Module:
@@ -43,7 +49,7 @@ def silence(model: nn.Module, plan: Plan) -> nn.Module:
     return model
 
 
-def apply_plan(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer | None = None) -> None:
+def apply_plan(model: nn.Module, plan: Plan, *, optimizers: Sequence[torch.optim.Optimizer] = ()) -> None:
     """Remove what the plan drops, without a proof.
 
     The model is unchanged if the plan doesn't fit.
@@ -52,13 +58,15 @@ def apply_plan(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer
     axes: dict[str, list[tuple[int, tuple[int, ...]]]] = {}
     for cut in plan.cuts:
         axes.setdefault(cut.tensor, []).append((cut.axis, cut.kept))
-    foreign = None if optimizer is None else foreign_state(optimizer, of=[tensors[name] for name in axes])
-    if foreign is not None:
-        raise PlanError(f"{foreign} Or drop it, with optimizer.state.clear().")
+    states = [optimizer.state for optimizer in optimizers]
+    for optimizer in optimizers:
+        if foreign := foreign_state(optimizer, of=[tensors[name] for name in axes]):
+            raise PlanError(f"{foreign} Or drop it, with optimizer.state.clear().")
     for name, cuts in axes.items():
         tensor = tensors[name]
-        if optimizer is not None and tensor in optimizer.state:
-            narrow_state(optimizer.state[tensor], tensor.shape, cuts)
+        for state in states:
+            if tensor in state:
+                narrow_state(state[tensor], tensor.shape, cuts)
         grad = None if tensor.grad is None else narrowed(tensor.grad, cuts)
         replace_data(tensor, narrowed(tensor.data, cuts), grad)
     modules = dict(model.named_modules())
@@ -67,9 +75,16 @@ def apply_plan(model: nn.Module, plan: Plan, *, optimizer: torch.optim.Optimizer
     for module in modules.values():
         mend_sizes(module)
     drop_caches(model)
-    model.__dict__[PLANS] = (*plans_of(model), plan.without_example())
+    model.__dict__[PLANS] = (*model.__dict__.get(PLANS, ()), plan.to_json())
 
 
 def plans_of(model: nn.Module) -> tuple[Plan, ...]:
     """The plans that were applied to a model, oldest first."""
-    return model.__dict__.get(PLANS, ())
+    found = model.__dict__.get(PLANS, ())
+    # Pickles of earlier versions hold the plans themselves.
+    return tuple(plan if isinstance(plan, Plan) else _read(plan) for plan in found)
+
+
+@lru_cache(maxsize=64)
+def _read(text: str) -> Plan:
+    return Plan.from_json(text)

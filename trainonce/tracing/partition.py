@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from trainonce.errors import ModelError
+from trainonce.messages.plain_text import shorten
 from trainonce.structure.channels import ChannelGroup, Contraction, Example, Factor, Role, Slice
 from trainonce.structure.partition import Partition
 from trainonce.tracing.sizes.rules import SizeRules
@@ -64,9 +66,9 @@ def keep_protected(recording: Recording, patterns: Sequence[str]) -> None:
     for pattern in patterns:
         matched = [slot for slot in recording.slots if _matches(slot[0], pattern)]
         if not matched:
-            raise ValueError(
-                f"protect={pattern!r} matches no module of this model. Use names from model.named_modules(), "
-                "with * for any part."
+            raise ModelError(
+                f"protect={shorten(pattern)} matches no module of this model. Use names from "
+                "model.named_modules(), with * for any part."
             )
         for slot in matched:
             if slot in recording.writers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,19 +11,24 @@ import torch
 from torch import nn
 
 from trainonce.errors import SettingError
+from trainonce.messages.limits import Limits, check_value
 from trainonce.messages.plain_text import shorten
 from trainonce.pruning.distributed import unwrapped_optimizer
+from trainonce.pruning.method import Method
 from trainonce.pruning.policies.policy import Policy
 from trainonce.training.batches.sources import Source
 from trainonce.training.loop.evaluation import Loss
 from trainonce.training.loop.learning_rate import Rates, shown
 from trainonce.training.loop.metrics import Metric, is_streaming
+from trainonce.training.methods import PARTS
 from trainonce.training.optimizers import OPTIMIZERS
 from trainonce.training.settings import Settings, as_plain, with_changes
 
 Optimizer = torch.optim.Optimizer | Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 OF_OPTIMIZERS = ("opt", "momentum", "nesterov", "weight_decay")
 """Settings that have no effect if `fit` is given an optimizer."""
+
+_FLAG = Limits(kind=bool)
 
 
 def check_model(model: Any) -> None:
@@ -41,8 +46,18 @@ def check_model(model: Any) -> None:
         )
 
 
+def check_flags(*, out: Any, resume: Any, quiet: Any, config: Any) -> None:
+    """Raise SettingError for a flag that is neither True nor False, or that has nothing to act on."""
+    check_value("resume", resume, _FLAG)
+    check_value("quiet", quiet, _FLAG)
+    if resume and out is None:
+        raise SettingError("resume=True needs out=, the folder of the run to continue.")
+    if config is not None and not isinstance(config, Mapping):
+        raise SettingError(f"config must be a dict, got {type(config).__name__}.")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Method:
+class Means:
     """What `fit` was told about how to train and to measure; None is the default."""
 
     loss: Loss | None = None
@@ -51,12 +66,12 @@ class Method:
     policy: Policy | None = None
 
 
-DEFAULT_METHOD = Method()
+DEFAULT_MEANS = Means()
 
 
-def check_method(method: Method) -> None:
+def check_means(means: Means) -> None:
     """Raise SettingError for the first part of a wrong type; optimizers are checked with the model."""
-    loss, metric, policy = method.loss, method.metric, method.policy
+    loss, metric, policy = means.loss, means.metric, means.policy
     for name, value in (("loss", loss), ("metric", metric)):
         if isinstance(value, type):
             raise SettingError(
@@ -94,7 +109,7 @@ def started_settings(settings: Settings | None, *, pretrained: Any, weights: Any
         advice = (
             "Write Settings(**settings)." if isinstance(settings, dict) else "Pass trainonce.Settings(...)."
         )
-        raise SettingError(f"settings is a {type(settings).__name__}. {advice}")
+        raise SettingError(f"settings must be trainonce.Settings, got {type(settings).__name__}. {advice}")
     if weights is not None and not isinstance(weights, str | os.PathLike):
         raise SettingError(f"weights must be the path of a file, got {shorten(weights)}.")
     given = {"pretrained": pretrained, "weights": None if weights is None else os.fspath(weights)}
@@ -123,8 +138,8 @@ def make_optimizer(given: Any, model: nn.Module, settings: Settings) -> torch.op
     if not isinstance(given, torch.optim.Optimizer):
         if not callable(given):
             raise SettingError(
-                f"optimizer is a {type(given).__name__}. Pass a function: optimizer=lambda p: "
-                "torch.optim.AdamW(p, lr=1e-3)."
+                f"optimizer must be an optimizer, or a function that makes one from the parameters, got "
+                f"{type(given).__name__}. For example: optimizer=lambda p: torch.optim.AdamW(p, lr=1e-3)."
             )
         found = unwrapped_optimizer(given(model.parameters()))
     if not isinstance(found, torch.optim.Optimizer):
@@ -163,11 +178,13 @@ def settle(settings: Settings, train: Source, rates: Rates) -> tuple[Settings, l
     return with_changes(settings, batch_size=batch_size, lr=rates.highest), notes
 
 
-def describe_config(settings: Settings, config: Any, method: Method) -> dict[str, Any]:
-    """The settings as `config.yaml` records them; a policy object is recorded by its class."""
+def describe_config(settings: Settings, config: Any, means: Means, method: Method | None) -> dict[str, Any]:
+    """The settings as `config.yaml` records them; a policy object by its class, a method by its name."""
     found = dict(as_plain(settings) if config is None else config)
-    if method.optimizer is not None:
+    if means.optimizer is not None:
         found = {name: value for name, value in found.items() if name not in OF_OPTIMIZERS}
-    if method.policy is not None:
-        found["policy"] = type(method.policy).__name__
+    if means.policy is not None:
+        found["policy"] = type(means.policy).__name__
+    if method is not None:
+        found = {name: value for name, value in found.items() if name not in PARTS} | {"method": method.name}
     return found

@@ -33,11 +33,9 @@ def check_audience(audience: Audience) -> None:
     """Raise SettingError for a view, a callback or a logger that can't be told anything."""
     view, loggers = audience.view, audience.loggers
     if view is not None and not all(callable(getattr(view, name, None)) for name in ("show", "say", "close")):
-        raise SettingError(
-            f"view must have the methods show, say and close; this {type(view).__name__} has not."
-        )
+        raise SettingError(f"view must have the methods show, say and close, got {type(view).__name__}.")
     if view is not None and audience.quiet:
-        raise SettingError("view and quiet exclude each other. Pass one of them.")
+        raise SettingError("view and quiet can't be combined. Pass one of them.")
     check_callbacks(audience.callbacks)
     if not isinstance(loggers, Sequence) or isinstance(loggers, str):
         raise SettingError(f"loggers must be a list of objects, got {type(loggers).__name__}.")

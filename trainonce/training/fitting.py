@@ -8,13 +8,15 @@ from typing import Any
 
 from torch import nn
 
+from trainonce.pruning.method import Method
 from trainonce.pruning.policies.policy import Policy
 from trainonce.runs.loggers import Logger
 from trainonce.runs.report.live import View
 from trainonce.training.arguments import (
-    Method,
+    Means,
     Optimizer,
-    check_method,
+    check_flags,
+    check_means,
     check_model,
     check_out,
     describe_config,
@@ -23,6 +25,7 @@ from trainonce.training.arguments import (
 from trainonce.training.audience import Audience, check_audience
 from trainonce.training.loop.evaluation import Loss
 from trainonce.training.loop.metrics import Metric
+from trainonce.training.methods import told_method
 from trainonce.training.preparation import prepare
 from trainonce.training.results.outcome import Result
 from trainonce.training.settings import Settings, with_changes
@@ -44,6 +47,7 @@ def fit(
     loss: Loss | None = None,
     metric: Metric | None = None,
     optimizer: Optimizer | None = None,
+    method: Method | str | None = None,
     policy: Policy | None = None,
     callbacks: Sequence[Any] = (),
     loggers: Sequence[Logger] = (),
@@ -69,6 +73,7 @@ def fit(
             object with update, compute and reset. Default: accuracy, mean IoU, MAE and R2, or mean AP.
         optimizer: An optimizer, or a function that makes one from the parameters. Each parameter group
             keeps its own learning rate, scaled by the schedule. Default: the one named in `settings`.
+        method: How to prune, such as "paper". Default: as in `settings`.
         policy: Scores the channels, such as `trainonce.policies.Taylor()`. Default: as in `settings`.
         callbacks: Objects with methods of `trainonce.Callback`, called at turning points of the run.
         loggers: Objects such as `trainonce.loggers.Wandb()`, told the numbers of each epoch.
@@ -83,35 +88,39 @@ def fit(
     """
     start = started_settings(settings, pretrained=pretrained, weights=weights)
     start = with_changes(start, keep_flops=keep_flops, keep_params=keep_params, epochs=epochs)
-    method = Method(loss=loss, metric=metric, optimizer=optimizer, policy=policy)
+    means = Means(loss=loss, metric=metric, optimizer=optimizer, policy=policy)
     told = Audience(view=view, quiet=quiet, callbacks=callbacks, loggers=loggers)
-    return run_stages(_request(model, data, start, method, told, out=out, resume=resume, config=config))
+    rest: dict[str, Any] = {"method": method, "out": out, "resume": resume, "config": config}
+    return run_stages(_request(model, data, start, means, told, **rest))
 
 
 def _request(
     model: Any,
     data: Any,
     settings: Settings,
-    method: Method,
+    means: Means,
     audience: Audience,
     *,
+    method: Any,
     out: Any,
     resume: bool,
     config: Mapping[str, Any] | None,
 ) -> Request:
     """What `fit` was asked for, checked as far as it can be without reading the data."""
     check_model(model)
+    check_flags(out=out, resume=resume, quiet=audience.quiet, config=config)
     check_out(out)
-    check_method(method)
+    check_means(means)
     check_audience(audience)
-    prepared = prepare(settings, method.policy)
+    settings, chosen = told_method(settings, method=method, policy=means.policy)
+    prepared = prepare(settings, means.policy, chosen)
     return Request(
         model=model,
         data=data,
         prepared=prepared,
-        method=method,
+        means=means,
         audience=audience,
         out=None if out is None else Path(out),
         resume=resume,
-        config=describe_config(prepared.settings, config, method),
+        config=describe_config(prepared.settings, config, means, chosen),
     )

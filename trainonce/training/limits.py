@@ -1,86 +1,13 @@
-"""Limits of settings: dataclass fields that carry their type, range and help text."""
+"""Settings: dataclass fields that carry their type, range and help text."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
 from trainonce.errors import SettingError
-from trainonce.messages.plain_text import LARGEST_WHOLE, shorten
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
-    """What a setting is for, and which values it accepts."""
-
-    help: str
-    kind: type
-    optional: bool = False
-    """Whether None is allowed."""
-
-    several: bool = False
-    """Whether it is a list."""
-
-    above: float | None = None
-    at_least: float | None = None
-    below: float | None = None
-    at_most: float | None = None
-    choices: tuple[str, ...] = ()
-
-    def describe(self) -> str:
-        """The range in words, such as `a number above 0 and at most 1`."""
-        if self.choices:
-            return f"one of {', '.join(self.choices)}"
-        noun = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}[self.kind]
-        bounds = [
-            f"{word} {bound:g}"
-            for word, bound in (
-                ("above", self.above),
-                ("at least", self.at_least),
-                ("below", self.below),
-                ("at most", self.at_most),
-            )
-            if bound is not None
-        ]
-        words = " ".join([noun, " and ".join(bounds)]).strip()
-        if self.several:
-            words = f"a list, each item {words}"
-        return f"{words}, or none" if self.optional else words
-
-    def allows(self, value: Any) -> bool:
-        """Whether a value has the right type and is in range."""
-        if self.kind is bool or isinstance(value, bool):
-            return self.kind is bool and isinstance(value, bool)
-        if self.kind is str:
-            return isinstance(value, str) and (not self.choices or value in self.choices)
-        if not isinstance(value, int if self.kind is int else int | float):
-            return False
-        if abs(value) > LARGEST_WHOLE if isinstance(value, int) else not math.isfinite(value):
-            return False
-        return not (
-            (self.above is not None and value <= self.above)
-            or (self.at_least is not None and value < self.at_least)
-            or (self.below is not None and value >= self.below)
-            or (self.at_most is not None and value > self.at_most)
-        )
-
-    def suggest(self, value: Any) -> str:
-        """` Did you mean 0.45?` for a fraction written as `45`, `45%` or `0,45`, or a number in quotes."""
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            return ""
-        is_share = 1 in (self.at_most, self.below) and self.kind is float
-        if not is_share and (self.kind not in (int, float) or not isinstance(value, str)):
-            return ""
-        text = shorten(value).strip("'\" ").replace(",", ".")
-        try:
-            number = float(text.rstrip("% "))
-        except ValueError:
-            return ""
-        meant = number / 100 if is_share and (text.endswith("%") or number >= 2) else number
-        if self.kind is int and meant.is_integer():
-            meant = int(meant)
-        return f" Did you mean {meant:g}?" if self.allows(meant) else ""
+from trainonce.messages.limits import Limits
+from trainonce.messages.plain_text import shorten
 
 
 def setting(default: Any, help: str, kind: type, **limits: Any) -> Any:

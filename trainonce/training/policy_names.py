@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 
 from trainonce.errors import SettingError
 from trainonce.messages.plain_text import shorten
+from trainonce.messages.suggestions import did_you_mean
 from trainonce.pruning import policies
 from trainonce.pruning.policies.default import default_policy
 from trainonce.pruning.policies.policy import Policy
@@ -15,6 +15,8 @@ DEFAULT_POLICY = "controller"
 POLICIES: dict[str, Callable[[], Policy]] = {
     DEFAULT_POLICY: default_policy,
     "capacity": policies.Capacity,
+    "discrete_gates": policies.DiscreteGates,
+    "feature_rank": policies.FeatureRank,
     "filter_norm": policies.FilterNorm,
     "geometric_median": policies.GeometricMedian,
     "gradual": policies.Gradual,
@@ -22,6 +24,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "paper_controller": policies.Controller,
     "penalize_all": policies.PenalizeAll,
     "random": policies.RandomChoice,
+    "soft_filter": policies.SoftFilter,
     "static_salience": policies.StaticSalience,
     "taylor": policies.Taylor,
     "uniform": policies.Uniform,
@@ -32,8 +35,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 def find_policy(name: str) -> Policy:
     """A new policy of that name; SettingError if there is none."""
     if name not in POLICIES:
-        near = get_close_matches(name, POLICIES, n=1, cutoff=0.5)
-        advice = f"Did you mean {near[0]}?" if near else f"Choose one of {', '.join(POLICIES)}."
+        advice = did_you_mean(name, POLICIES) or f"Choose one of {', '.join(POLICIES)}."
         raise SettingError(
             f"unknown policy {shorten(name)}. {advice} Pass your own as trainonce.fit(policy=...)."
         )

@@ -7,11 +7,12 @@ from typing import Any
 
 from trainonce.errors import SettingError
 from trainonce.pruning.schedule import Schedule, Strength
+from trainonce.training.contradictions import check_pairs
 from trainonce.training.limits import check_fields, dependent_setting, setting
+from trainonce.training.methods import DEFAULT_METHOD, METHODS, check_method, with_method
 from trainonce.training.optimizers import OPTIMIZERS
-from trainonce.training.policy_names import DEFAULT_POLICY, POLICIES
+from trainonce.training.policy_names import POLICIES
 from trainonce.training.starts import (
-    DEPENDENT,
     FINE_TUNING,
     FROM_SCRATCH,
     Start,
@@ -64,6 +65,12 @@ class Settings:
         int,
         at_least=1,
     )
+    method: str = setting(
+        DEFAULT_METHOD,
+        "how to prune; paper: as in the paper, its controller, phases and constant lambda, with one cut",
+        str,
+        choices=tuple(METHODS),
+    )
     search_from: float = dependent_setting(
         f"fraction of the run after which the mask search starts{other_when_fine_tuning('search_from')}",
         float,
@@ -94,9 +101,9 @@ class Settings:
         above=0,
         at_most=1,
     )
-    policy: str = setting(DEFAULT_POLICY, f"how channels are scored: {', '.join(POLICIES)}", str)
-    controller_share: float = setting(
-        0.05, "fraction of the training data that the mask search uses", float, above=0, at_most=1
+    policy: str = dependent_setting(f"how channels are scored: {', '.join(POLICIES)}", str)
+    controller_share: float = dependent_setting(
+        "fraction of the training data that the mask search uses", float, above=0, at_most=1
     )
 
     epochs: int = setting(100, "passes over the training data", int, at_least=1, at_most=1_000_000)
@@ -171,17 +178,22 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
-        defaults = self.start.defaults(self.opt)
-        for name in DEPENDENT:
+        for name, default in self.defaults.items():
             if getattr(self, name) is None:
-                object.__setattr__(self, name, defaults[name])
+                object.__setattr__(self, name, default)
         check_fields(self)
+        check_method(self)
         check_pairs(self)
 
     @property
     def start(self) -> Start:
         """Where the run starts from, with the defaults that are in force."""
         return start_of(pretrained=self.pretrained, weights=self.weights)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The defaults that depend on the start, the optimizer and the method."""
+        return with_method(self.start.defaults(self.opt), self.method)
 
     @property
     def is_pruning(self) -> bool:
@@ -236,51 +248,6 @@ def check_budget(settings: Settings) -> None:
     """Raise SettingError if there is neither keep_flops nor keep_params."""
     if settings.budget is None:
         raise SettingError(NO_BUDGET)
-
-
-def check_pairs(settings: Settings) -> None:
-    """Raise SettingError if two settings contradict each other."""
-    if settings.pretrained and settings.weights is not None:
-        raise SettingError("pretrained and weights are both set. Pass one of them.")
-    if settings.weights_sha256 is not None and settings.weights is None:
-        raise SettingError("weights_sha256 is set without weights. Pass the file, too, or leave it out.")
-    if settings.keep_flops is not None and settings.keep_params is not None:
-        raise SettingError("keep_flops and keep_params are both set. Pass one of them.")
-    if not settings.search_from <= settings.shrink_from <= settings.settle_from:
-        raise SettingError(
-            "search_from, shrink_from and settle_from must be in ascending order, got "
-            f"{settings.search_from}, {settings.shrink_from} and {settings.settle_from}. The defaults are "
-            f"{settings.start.search_from}, {settings.start.shrink_from} and {settings.start.settle_from}."
-        )
-    first = settings.first_cut_from
-    if first is not None and not settings.shrink_from <= first <= settings.settle_from:
-        raise SettingError(
-            f"first_cut_from must lie between shrink_from and settle_from, got {first}, "
-            f"{settings.shrink_from} and {settings.settle_from}."
-        )
-    if settings.search_from >= settings.settle_from:
-        raise SettingError(
-            f"search_from must be below settle_from, got {settings.search_from} and {settings.settle_from}: "
-            "there would be no search."
-        )
-    if settings.min_lr > settings.lr:
-        raise SettingError(f"min_lr must be at most lr, got {settings.min_lr} and {settings.lr}.")
-    if settings.warmup_epochs >= settings.epochs:
-        raise SettingError(
-            f"warmup_epochs must be below epochs, got {settings.warmup_epochs} and {settings.epochs}."
-        )
-    if settings.sched == "step" and not settings.decay_epochs:
-        raise SettingError("sched step needs decay_epochs, such as 150 225. Set them, or use sched cosine.")
-    if any(
-        late <= early for early, late in zip(settings.decay_epochs, settings.decay_epochs[1:], strict=False)
-    ):
-        raise SettingError(f"decay_epochs must be in ascending order, got {settings.decay_epochs}.")
-    if settings.nesterov and (settings.opt != "sgd" or settings.momentum == 0):
-        raise SettingError("nesterov needs opt sgd and a momentum above 0. Leave it out, or change those.")
-    if settings.batch_size is not None and settings.accumulate > settings.batch_size:
-        raise SettingError(
-            f"accumulate must be at most batch_size, got {settings.accumulate} and {settings.batch_size}."
-        )
 
 
 def as_plain(settings: Settings) -> dict[str, Any]:

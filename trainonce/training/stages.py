@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from trainonce.errors import SettingError
 from trainonce.execution.forward import call_model
+from trainonce.execution.restoring import in_eval_mode
 from trainonce.messages.plain_text import in_one_line
 from trainonce.pruning.distributed import unwrapped_model
 from trainonce.pruning.pruner import ShortRunWarning
@@ -22,7 +23,7 @@ from trainonce.runs.report.live import NullView, View
 from trainonce.runs.report.views import choose_view
 from trainonce.structure.channels import Example
 from trainonce.structure.partition import Partition
-from trainonce.training.arguments import DEFAULT_METHOD, Method, make_optimizer, settle
+from trainonce.training.arguments import DEFAULT_MEANS, Means, make_optimizer, settle
 from trainonce.training.audience import NOBODY, Audience, Hearers, named_loggers
 from trainonce.training.batches.named import as_pairs
 from trainonce.training.batches.sources import Source, first_batch, split_data
@@ -38,7 +39,7 @@ from trainonce.training.origin import Origin, describe_start, find_origin
 from trainonce.training.preparation import Prepared
 from trainonce.training.results.announcement import describe_data, few_updates_line, first_lines
 from trainonce.training.results.closing import make_report, write_page
-from trainonce.training.results.outcome import Result, describe_model, keep_copy, one_sample
+from trainonce.training.results.outcome import Result, describe_model, keep_copy, note_data, one_sample
 from trainonce.training.session import Session
 from trainonce.training.settings import Settings
 
@@ -54,7 +55,7 @@ class Request:
     """Recorded in `config.yaml`, next to the batch size and learning rate that were used."""
     out: Path | None = None
     resume: bool = False
-    method: Method = DEFAULT_METHOD
+    means: Means = DEFAULT_MEANS
     audience: Audience = NOBODY
     origin: Origin | None = None
     """Where the model's weights come from, if that was found already."""
@@ -88,9 +89,9 @@ def run_stages(request: Request) -> Result:
         origin = request.origin or find_origin(
             prepared.settings, model, out=request.out, resume=request.resume
         )
-        model = model.to(device=where.device, memory_format=where.layout).train()  # type: ignore[call-overload]
+        model = model.to(device=where.device, memory_format=where.layout).train()  # type: ignore
         where.processes.agree_on_weights(model)
-        optimizer = make_optimizer(request.method.optimizer, model, prepared.settings)
+        optimizer = make_optimizer(request.means.optimizer, model, prepared.settings)
         rates = Rates(optimizer)
         stack.callback(rates.put_back)
         settings, notes = settle(prepared.settings, train, rates)
@@ -140,6 +141,7 @@ def _train_and_report(session: Session, parts: _Parts, notes: Sequence[str]) -> 
             session.warn(in_one_line(warning.message))
     session.run(trainer, lambda: _scores(trainer, parts, session))
     small = trainer.finish()
+    note_data(small, parts.request.data)
     session.keep(small)
     report: dict[str, Any] = {}
     if where.processes.is_first:
@@ -157,7 +159,7 @@ def _make_trainer(parts: _Parts) -> Trainer:
     settings, request = parts.settings, parts.request
     mixing = None
     if settings.mixup or settings.cutmix:
-        if request.method.loss is not None:
+        if request.means.loss is not None:
             raise SettingError(
                 "mixup and cutmix work with the default loss only. Leave them out, or leave loss out."
             )
@@ -171,10 +173,10 @@ def _make_trainer(parts: _Parts) -> Trainer:
         example=example if partition is None else replace(partition, example=example),
         settings=settings,
         surroundings=parts.where,
-        loss=request.method.loss or CrossEntropy(settings.smoothing),
+        loss=request.means.loss or CrossEntropy(settings.smoothing),
         mixing=mixing,
         drawing=parts.train.drawing,
-        policy=request.prepared.policy,
+        method=request.prepared.method,
     )
 
 
@@ -215,9 +217,8 @@ def _choose_view(stack: ExitStack, request: Request, *, is_first: bool) -> View:
 def _count_classes(model: nn.Module, example: Any) -> int:
     if not isinstance(example, Tensor) or example.dim() != 4:
         raise SettingError("mixup and cutmix are for images. Leave them out for other inputs.")
-    was_training = model.training
-    scores = logits_of(call_model(model.eval(), example))
-    model.train(was_training)
+    with in_eval_mode(model):
+        scores = logits_of(call_model(model, example))
     if scores.dim() != 2:
         raise SettingError(
             f"mixup and cutmix need one logit per class, and the model returns {tuple(scores.shape)}. Leave "
@@ -230,13 +231,13 @@ def _scores(trainer: Trainer, parts: _Parts, session: Session) -> Scores:
     where = parts.where
     where.processes.agree_on_buffers(trainer.model)
     how = Measuring(
-        loss=parts.request.method.loss or CrossEntropy(),
+        loss=parts.request.means.loss or CrossEntropy(),
         batch_size=max(1, trainer.order.batch_size // where.processes.world_size),
         device=where.device,
         precision=where.precision,
         processes=where.processes,
         layout=where.layout,
-        metric=parts.request.method.metric,
+        metric=parts.request.means.metric,
         tell=session.warn,
     )
     return evaluate(trainer.result_model, parts.validation.samples, how)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from torch import nn
 
@@ -39,6 +40,15 @@ def build_model(name: str, wanted: Build) -> Source:
             f"{source} has no pretrained weights. Omit --pretrained, or use a model of timm or torchvision."
         )
     size = wanted.image_size or 32
-    return Source(
-        name=source, model=MODELS[name](wanted.num_classes or 10).eval(), example=draw_image(1, 3, size, size)
-    )
+    return Source(name=source, model=_make(name, wanted).eval(), example=draw_image(1, 3, size, size))
+
+
+def rebuild_model(name: str, arguments: Mapping[str, Any]) -> nn.Module:
+    """The model again, with random weights."""
+    if name not in MODELS:
+        raise refuse_name(f"cifar:{name}", MODELS)
+    return _make(name, Build.of(arguments))
+
+
+def _make(name: str, wanted: Build) -> nn.Module:
+    return MODELS[name](wanted.num_classes or 10)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import timm
+from torch import nn
 
 from trainonce.errors import UnknownModelError, WeightsError
 from trainonce.messages.plain_text import kind_and_reason
+from trainonce.storage.artifact.about import About
 from trainonce.zoo.head import NewHead
 from trainonce.zoo.inputs import draw_image
 from trainonce.zoo.sources import Build, Source, downloading, refuse_name
@@ -25,13 +28,10 @@ def model_names() -> list[str]:
 def build_model(name: str, wanted: Build) -> Source:
     """A timm model and an image of its own size, at most 256 pixels if it takes others."""
     source = f"timm:{name}"
-    # Only timm's own names: `hf-hub:USER/NAME` and `local-dir:PATH` would load other people's files.
-    if not _PLAIN_NAME.fullmatch(name) or not timm.is_model(name):
-        raise refuse_name(source, timm.list_models())
-    settings: dict[str, Any] = {} if wanted.num_classes is None else {"num_classes": wanted.num_classes}
+    _check_name(name)
     try:
         with downloading(source):
-            model = _create(name, settings, wanted)
+            model = _create(name, wanted)
     except WeightsError:
         raise
     except Exception as error:
@@ -58,7 +58,29 @@ def _new_head(made_for: Any, wanted: Build) -> NewHead | None:
     return NewHead((names,) if isinstance(names, str) else tuple(names), before, wanted.num_classes)
 
 
-def _create(name: str, settings: dict[str, Any], wanted: Build) -> Any:
+def rebuild_model(name: str, arguments: Mapping[str, Any]) -> nn.Module:
+    """The model again, with random weights."""
+    _check_name(name)
+    return _create(name, Build.of(arguments))
+
+
+def origin_of(model: Any) -> About | None:
+    """The name and number of classes of a model that timm has made."""
+    name = (getattr(model, "pretrained_cfg", None) or {}).get("architecture")
+    classes = getattr(model, "num_classes", None)
+    if not isinstance(name, str) or not timm.is_model(name):
+        return None
+    return About(name=f"timm:{name}", arguments={"num_classes": classes} if type(classes) is int else {})
+
+
+def _check_name(name: str) -> None:
+    # Only timm's own names: `hf-hub:USER/NAME` and `local-dir:PATH` would load other people's files.
+    if not _PLAIN_NAME.fullmatch(name) or not timm.is_model(name):
+        raise refuse_name(f"timm:{name}", timm.list_models())
+
+
+def _create(name: str, wanted: Build) -> Any:
+    settings: dict[str, Any] = {} if wanted.num_classes is None else {"num_classes": wanted.num_classes}
     if wanted.image_size is not None:
         # Models with position embeddings take img_size; convolutional ones don't.
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torchvision
@@ -39,6 +40,25 @@ def model_names() -> list[str]:
 def build_model(name: str, wanted: Build) -> Source:
     """A torchvision model and an example of its own size."""
     source = f"torchvision:{name}"
+    model = _make(name, wanted)
+    new_head = None
+    if wanted.loads and wanted.num_classes is not None:
+        new_head = _fit_head(source, name, model, wanted.num_classes)
+    example = (
+        _example(name, model)
+        if wanted.image_size is None
+        else draw_image(1, 3, wanted.image_size, wanted.image_size)
+    )
+    return Source(name=source, model=model.eval(), example=example, new_head=new_head)
+
+
+def rebuild_model(name: str, arguments: Mapping[str, Any]) -> nn.Module:
+    """The model again, with random weights."""
+    return _make(name, Build.of(arguments))
+
+
+def _make(name: str, wanted: Build) -> nn.Module:
+    source = f"torchvision:{name}"
     if name not in torchvision.models.list_models():
         raise refuse_name(source, torchvision.models.list_models())
     if name.startswith("quantized_"):
@@ -53,16 +73,7 @@ def build_model(name: str, wanted: Build) -> Source:
     with warnings.catch_warnings(), downloading(source):
         # googlenet and inception_v3 warn of a changing default that doesn't matter here.
         warnings.simplefilter("ignore", FutureWarning)
-        model = _made(source, name, wanted)
-    new_head = None
-    if wanted.loads and wanted.num_classes is not None:
-        new_head = _fit_head(source, name, model, wanted.num_classes)
-    example = (
-        _example(name, model)
-        if wanted.image_size is None
-        else draw_image(1, 3, wanted.image_size, wanted.image_size)
-    )
-    return Source(name=source, model=model.eval(), example=example, new_head=new_head)
+        return _made(source, name, wanted)
 
 
 def _made(source: str, name: str, wanted: Build) -> nn.Module:

@@ -6,7 +6,9 @@ They are much smaller than released models, but their channels are tied in the s
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -14,7 +16,8 @@ import transformers
 from torch import Tensor, nn
 
 from trainonce.errors import UnknownModelError
-from trainonce.messages.plain_text import kind_and_reason
+from trainonce.messages.plain_text import in_one_line, kind_and_reason
+from trainonce.storage.artifact.about import About
 from trainonce.zoo.inputs import draw_image, draw_tokens
 from trainonce.zoo.sources import Build, Source, refuse_name
 
@@ -104,14 +107,7 @@ def build_model(name: str, wanted: Build) -> Source:
         raise UnknownModelError(
             f"{source} is built from a small config, for trainonce inspect only. {_OWN_FUNCTION}"
         )
-    if name not in dir(transformers):
-        raise refuse_name(source, model_names())
-    model_class = getattr(transformers, name)
-    config_class = getattr(model_class, "config_class", None)
-    if config_class is None or not (inspect.isclass(model_class) and issubclass(model_class, nn.Module)):
-        raise UnknownModelError(
-            f"{source} is not a model class with a config. Use a model class, such as transformers:BertModel."
-        )
+    model_class, config_class = _classes(name)
     try:
         config = config_class(**_shrink_sizes(config_class()), use_cache=False)
         with torch.device("meta"):
@@ -128,6 +124,59 @@ def build_model(name: str, wanted: Build) -> Source:
             f"{source} can't be built from a small config ({kind_and_reason(error)}). {_OWN_FUNCTION}"
         ) from error
     return Source(name=source, model=model, example=_accepted_example(source, model))
+
+
+def rebuild_model(name: str, arguments: Mapping[str, Any]) -> nn.Module:
+    """The model of a config that it carried, with random weights."""
+    model_class, config_class = _classes(name)
+    config = arguments.get("config")
+    if set(arguments) != {"config"} or not isinstance(config, Mapping):
+        raise UnknownModelError(f"transformers:{in_one_line(name, 60)} is built from its config alone.")
+    built = config_class.from_dict(_harmless(config))
+    if getattr(built, "use_pretrained_backbone", False):
+        built.use_pretrained_backbone = False
+    return model_class(built)
+
+
+def origin_of(model: Any) -> About | None:
+    """The class and the config of a model of transformers; None for a class from elsewhere."""
+    name = type(model).__name__
+    if getattr(transformers, name, None) is not type(model):
+        return None
+    config = json.loads(model.config.to_json_string(use_diff=False))
+    return About(name=f"transformers:{name}", arguments={"config": _harmless(config)})
+
+
+_REFUSED = re.compile(
+    r"_.*|auto_map|trust_remote_code|use_kernels|quantization_config|.*_implementation|transformers_version"
+)
+"""Keys of a config that choose code or formats, which a file must not do."""
+
+
+def _harmless(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config without what loads something: other people's code, or weights from the network."""
+    kept = {
+        name: _harmless(value) if isinstance(value, Mapping) else value
+        for name, value in config.items()
+        if not _REFUSED.fullmatch(name)
+    }
+    if ":" in str(kept.get("backbone")) or "/" in str(kept.get("backbone")):
+        raise UnknownModelError(f"its backbone {in_one_line(kept['backbone'], 60)} is somebody's own.")
+    return kept | ({"use_pretrained_backbone": False} if "use_pretrained_backbone" in kept else {})
+
+
+def _classes(name: str) -> tuple[Any, Any]:
+    """A model class of transformers and the class of its config."""
+    source = f"transformers:{name}"
+    if name not in dir(transformers):
+        raise refuse_name(source, model_names())
+    model_class = getattr(transformers, name)
+    config_class = getattr(model_class, "config_class", None)
+    if config_class is None or not (inspect.isclass(model_class) and issubclass(model_class, nn.Module)):
+        raise UnknownModelError(
+            f"{source} is not a model class with a config. Use a model class, such as transformers:BertModel."
+        )
+    return model_class, config_class
 
 
 _OWN_FUNCTION = "Write a function that builds it, and pass that: module.path:function --input SHAPE."

@@ -23,7 +23,9 @@ def parse_inputs(texts: Sequence[str]) -> Example:
     named = {name: tensor for name, tensor in parsed if name is not None}
     if named:
         if len(named) != len(parsed):
-            raise InputError(f"inputs {', '.join(texts)}: name all of them, each differently, or none.")
+            raise InputError(
+                f"inputs {', '.join(texts)}: name all of them, each differently, or none of them."
+            )
         return named
     return tensors[0] if len(names) == 1 else tuple(tensors)
 

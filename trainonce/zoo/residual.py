@@ -11,6 +11,9 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from trainonce.errors import UnknownModelError
+from trainonce.messages.plain_text import shorten
+
 
 class PaddedShortcut(nn.Module):
     """Option A shortcut of He et al.: subsampling and zero padding, without parameters."""
@@ -80,7 +83,9 @@ class ResNet(nn.Module):
 def thin_resnet(depth: int, num_classes: int) -> ResNet:
     """CIFAR ResNet of depth 6n + 2 with option A shortcuts: 125.5 M multiply-adds at depth 56."""
     if depth < 8 or depth % 6 != 2:
-        raise ValueError(f"the depth of a thin ResNet must be 6n + 2 (20, 32, 44, 56, 110), got {depth}")
+        raise UnknownModelError(
+            f"the depth of a thin ResNet must be 6n + 2 (20, 32, 44, 56, 110), got {shorten(depth)}."
+        )
     num_blocks = (depth - 2) // 6
     return ResNet(
         widths=(16, 32, 64), num_blocks=(num_blocks,) * 3, num_classes=num_classes, has_projection=False

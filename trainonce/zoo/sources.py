@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from http.client import HTTPException
 from pathlib import PurePath
+from typing import Any
 
 from torch import nn
 
 from trainonce.errors import MissingPackageError, UnknownModelError, WeightsError
 from trainonce.messages.plain_text import in_one_line, kind_and_reason
+from trainonce.messages.suggestions import did_you_mean
+from trainonce.storage.artifact.about import About, note_about
 from trainonce.structure.channels import Example
 from trainonce.zoo.head import NewHead
 from trainonce.zoo.inputs import parse_inputs
@@ -51,6 +53,22 @@ class Build:
         """Whether pretrained weights are needed."""
         return self.pretrained and not self.is_empty
 
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> Build:
+        """The options in a model's arguments, without its weights; UnknownModelError for any others."""
+        if unknown := set(arguments) - {"num_classes", "image_size", "pretrained"}:
+            raise UnknownModelError(
+                f"a model is built with num_classes and image_size, not with {in_one_line(min(unknown), 60)}."
+            )
+        return cls(**arguments, is_empty=True)
+
+    def as_arguments(self) -> dict[str, int]:
+        """The options that make another model, as plain data; some differ if they had pretrained weights."""
+        found = {"num_classes": self.num_classes, "image_size": self.image_size}
+        if self.pretrained:
+            found["pretrained"] = True
+        return {name: value for name, value in found.items() if value is not None}
+
 
 AS_IT_COMES = Build()
 
@@ -66,9 +84,12 @@ def build(source: str, inputs: Sequence[str] = (), *, wanted: Build = AS_IT_COME
     if names_code(source):
         from_module = importlib.import_module("trainonce.zoo.from_module")
         return from_module.build_model(source, example, wanted)
-    _check_installed(library, source)
+    check_installed(library, source)
     home = "hub" if on_hub(source) else library
     found = importlib.import_module(f"trainonce.zoo.from_{home}").build_model(name, wanted)
+    if library != "transformers":
+        # Those carry their whole config.
+        note_about(found.model, About(name=source, arguments=wanted.as_arguments()))
     return found if example is None else replace(found, example=example)
 
 
@@ -77,16 +98,17 @@ def check_name(source: str) -> None:
     library, name = _split(source)
     if names_code(source):
         return
-    _check_installed(library, source)
+    check_installed(library, source)
     known = importlib.import_module(f"trainonce.zoo.from_{library}").model_names()
     if name not in known and not on_hub(source):
         raise refuse_name(source, known)
 
 
-def _check_installed(library: str, source: str) -> None:
+def check_installed(library: str, source: str) -> None:
+    """Raise MissingPackageError if the library of a model is not there."""
     if library != "cifar" and importlib.util.find_spec(library) is None:
         raise MissingPackageError(
-            f"{source} needs the package {library}. Install it with: pip install 'trainonce[zoo]'"
+            f"{source} needs the package {library}. Install it with: pip install {library}"
         )
 
 
@@ -116,13 +138,7 @@ def _as_module(file: str, name: str) -> str:
 def refuse_name(source: str, known: Iterable[str]) -> UnknownModelError:
     """The error for an unknown name, with the closest of the `known` ones."""
     library, _, name = source.partition(":")
-    by_lower_case = {candidate.lower(): candidate for candidate in known}
-    near = difflib.get_close_matches(name.lower(), by_lower_case, n=3, cutoff=0.5)
-    advice = (
-        f"Did you mean {' or '.join(by_lower_case[match] for match in near)}?"
-        if near
-        else "No model has a similar name."
-    )
+    advice = did_you_mean(name, known, most=3) or "No model has a similar name."
     return UnknownModelError(f"{in_one_line(library, 60)} has no model {in_one_line(name, 60)!r}. {advice}")
 
 

@@ -41,7 +41,7 @@ def _contents(before: Mapping[str, Any], now: Mapping[str, Any], names: Mapping[
     for part, what in names.items():
         changes += _part(before[part], now[part], what)
     return changes or [
-        f"the images of {what} have another order or other labels"
+        f"the order or the labels of the images of {what} changed"
         for part, what in names.items()
         if before[part].get("order") != now[part].get("order")
     ]
@@ -72,7 +72,7 @@ def _classes(
         elif names:
             yield f"{len(names)} classes are {word}, such as {_quoted(names[0])}"
     if not (new or gone or renamed) and list(before) != list(now):
-        yield "the classes are in another order"
+        yield "the order of the classes changed"
 
 
 def _renamed(before: Mapping[str, Any], now: Mapping[str, Any], parts: Sequence[str]) -> dict[str, str]:
@@ -154,9 +154,9 @@ def _part(before: Mapping[str, Any], now: Mapping[str, Any], what: str) -> Itera
     elif before["kind"] in ("chosen", "drawn"):
         yield from _below(before["of"], now["of"], f"the source of {what}")
         if before.get("indices") != now.get("indices"):
-            yield f"{what} has other indices"
+            yield f"the indices of {what} changed"
         if (before.get("weights"), before.get("replacement")) != (now.get("weights"), now.get("replacement")):
-            yield f"the sampler of {what} has other weights"
+            yield f"the sampler weights of {what} changed"
 
 
 def _below(before: Mapping[str, Any], now: Mapping[str, Any], what: str) -> list[str]:
@@ -200,7 +200,7 @@ def _sums(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None, what:
         if old["count"] != new["count"]:
             yield f"class {_quoted(name)} of {what} has {new['count']} images, {old['count']} before"
         elif old["digest"] != new["digest"]:
-            yield f"images of class {_quoted(name)} of {what} have other names, sizes or contents"
+            yield f"names, sizes or contents of images of class {_quoted(name)} of {what} changed"
 
 
 def _settings(before: Mapping[str, Any], now: Mapping[str, Any], *, without: frozenset[str]) -> Iterator[str]:

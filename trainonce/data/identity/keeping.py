@@ -83,10 +83,10 @@ def read_identity(folder: Path) -> dict[str, Any] | None:
         content = file.read_bytes()
         # One other character makes all others of a text take 4 bytes; we write none.
         if not content.isascii() or sum(content.count(mark) for mark in (b"[", b"{", b",")) > MAX_VALUES:
-            raise ValueError("it holds what no run has written")
+            raise ValueError("it has unexpected content")
         found = json.loads(content)
         if not isinstance(found, dict) or found.get("version") != VERSION:
-            raise ValueError("it is of another version")
+            raise ValueError("its version is unknown")
     except (OSError, ValueError, RecursionError) as error:
         raise _damaged(file, error) from None
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,10 @@ class Gates:
             {name: tensors[name] for name in {part.tensor for part in units.writers}},
             len(units),
         )
+
+    def on_tensors(self, tensors: Mapping[str, nn.Parameter]) -> Gates:
+        """The same gates on other parameters of the same names."""
+        return replace(self, tensors={name: tensors[name] for name in self.tensors})
 
     @contextmanager
     def closed(self, masks: Tensor) -> Iterator[dict[str, Tensor]]:

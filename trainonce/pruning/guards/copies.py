@@ -1,119 +1,196 @@
-"""Finds averaged copies of a model (EMA, SWA), which don't follow when the model is cut."""
+"""Finds averaged copies of a model (EMA, SWA) among all living objects, before the model is cut.
+
+A cut changes the model's shapes, so every average of it has to be cut along, or its next update fails.
+"""
 
 from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Iterator
-from typing import TypeVar
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from weakref import ref
 
 import torch
 from torch import nn
 
-Kind = TypeVar("Kind")
-
 AVERAGES = re.compile(r"E[Mm][Aa](?![a-z])|Averag")
-"""Matches class names: torch's AveragedModel, timm's ModelEma to ModelEmaV3, and most others."""
+"""Matches class names of modules that average, whoever wrote them."""
+
+KNOWN = frozenset(
+    {
+        "torch.optim.swa_utils.AveragedModel",
+        "timm.utils.model_ema.ModelEma",
+        "timm.utils.model_ema.ModelEmaV2",
+        "timm.utils.model_ema.ModelEmaV3",
+        "ultralytics.utils.torch_utils.ModelEMA",
+        "lightning.pytorch.callbacks.stochastic_weight_avg.StochasticWeightAveraging",
+        "pytorch_lightning.callbacks.stochastic_weight_avg.StochasticWeightAveraging",
+    }
+)
+"""Classes that are cut along without being asked; Lightning's WeightAveraging holds an AveragedModel."""
 
 _FOLLOWERS: dict[int, ref[nn.Module]] = {}
 
 
 def follows_by_itself(copy: nn.Module) -> None:
-    """Note that this copy is cut whenever the model is, so there is nothing to warn about."""
+    """Note that somebody else cuts this copy whenever the model is cut."""
     number = id(copy)
     _FOLLOWERS[number] = ref(copy, lambda _: _FOLLOWERS.pop(number, None))
 
 
-class Copies:
-    """Looks for averaged copies of a model among all living objects.
+def copies_in(holder: object, model: nn.Module) -> list[nn.Module]:
+    """The copies of a model in a module, or in the attributes of any other object."""
+    if isinstance(holder, nn.Module):
+        modules = list(holder.modules())
+    else:
+        inside = [value for value in _attributes(holder) if issubclass(type(value), nn.Module)]
+        modules = [part for value in inside for part in value.modules()]
+    shapes = _shapes(model)
+    found = {id(module): module for module in modules if _is_copy(module, model, shapes)}
+    return list(found.values())
 
-    A copy inside an averaging wrapper certainly is one. Any other copy, such as a `deepcopy` that a
-    hand-written loop updates, is one if its weights change and no optimizer has them. That rules out
-    teachers, baselines and second models in training.
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Survey:
+    """What was found around a model that is about to be cut."""
+
+    known: list[object] = field(default_factory=list)
+    """Averages of this model, of classes that are known to be cut along."""
+
+    strangers: list[str] = field(default_factory=list)
+    """Averages that would break, in words."""
+
+    resting: list[str] = field(default_factory=list)
+    """What may be an average but has not moved so far, in words."""
+
+
+class Copies:
+    """Looks for averaged copies of a model.
+
+    A copy is an average of this model if its weights change while the model trains and no optimizer has them;
+    inside an averaging class also if it still has the weights that the model started with. That rules out
+    teachers, baselines, second models in training, and what an earlier run has left in a notebook.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
+        self._start = _sums(model)
         self._seen: dict[int, tuple[ref[nn.Module], str]] = {}
 
-    def complaint(self) -> str | None:
-        """A warning about the first averaged copy; None if none is known so far."""
-        found = self._complaint()
-        if found is not None:
+    def survey(self, followed: Collection[nn.Module] = ()) -> Survey:
+        """What there is besides the copies that are `followed`."""
+        found = self._survey(followed)
+        if found.known or found.strangers or found.resting:
             # It may be from an earlier run and only not collected yet.
             gc.collect()
-            found = self._complaint()
+            found = self._survey(followed)
         return found
 
-    def _complaint(self) -> str | None:
-        copies, wrappers = self._find()
-        for wrapper in wrappers:
-            for path, module in wrapper.named_modules():
-                if any(module is copy for copy in copies):
-                    return _words(type(wrapper).__name__, f"average.{path}")
-        moving = [copy for copy in copies if self._has_changed(copy)]
-        trained = _trained() if moving else set()
-        for copy in moving:
-            if trained.isdisjoint(id(parameter) for parameter in copy.parameters()):
-                return _words(
-                    f"a second {type(copy).__name__} whose weights change without an optimizer", "average"
-                )
-        return None
+    def _survey(self, followed: Collection[nn.Module]) -> Survey:
+        copies, holders = self._find(followed)
+        moved = {number for number, copy in copies.items() if self._has_changed(copy)}
+        trained = _trained() if moved else set()
+        learning = {
+            number
+            for number in moved
+            if any(id(part) in trained or part.grad is not None for part in copies[number].parameters())
+        }
+        return self._sorted(copies, holders, moved, learning)
+
+    def _sorted(
+        self, copies: dict[int, nn.Module], holders: list[object], moved: set[int], learning: set[int]
+    ) -> Survey:
+        survey, starts = Survey(), {self._start, _sums(self._model)}
+        others = moved - learning
+        # Known ones first: what they hold needs no more words if something else holds it, too.
+        for holder in sorted(holders, key=lambda holder: not _is_known(type(holder))):
+            mine = {id(copy) for copy in copies_in(holder, self._model)} & copies.keys()
+            if not mine:
+                continue
+            kind, has_begun = type(holder), not mine.isdisjoint(moved)
+            if not has_begun and all(_sums(copies[number]) not in starts for number in mine):
+                survey.resting.append(kind.__name__)
+            elif not _is_known(kind):
+                survey.strangers.append(kind.__name__)
+            elif learning - mine:
+                survey.strangers.append(f"{kind.__name__}, unless it averages the second model in training")
+            else:
+                survey.known.append(holder)
+            others -= mine
+            for number in mine:
+                del copies[number]
+        survey.strangers.extend(
+            f"a second {type(copies[number]).__name__} whose weights change without an optimizer"
+            for number in others
+        )
+        return survey
 
     def _has_changed(self, copy: nn.Module) -> bool:
         """Whether a copy's weights are different from when it was first seen."""
-        # As text, because NaN equals NaN there.
-        sums = str([float(parameter.detach().double().sum()) for parameter in copy.parameters()])
+        sums = _sums(copy)
         seen, before = self._seen.get(id(copy), (None, sums))
         if seen is None or seen() is not copy:
             self._seen[id(copy)] = ref(copy), sums
             return False
         return sums != before
 
-    def _find(self) -> tuple[list[nn.Module], list[nn.Module]]:
-        """Copies that don't follow by themselves, and all modules with the name of an average."""
-        own = {id(module) for module in self._model.modules()}
+    def _find(self, followed: Collection[nn.Module]) -> tuple[dict[int, nn.Module], list[object]]:
+        """Copies that nobody cuts so far, by id, and everything that looks like it holds an average."""
+        passed = {id(module) for module in (*self._model.modules(), *followed)} | _FOLLOWERS.keys()
         shapes = _shapes(self._model)
-        copies, wrappers = [], []
-        for module in _living(nn.Module):
-            if id(module) in own or id(module) in _FOLLOWERS or "_parameters" not in vars(module):
+        copies: dict[int, nn.Module] = {}
+        holders: list[object] = []
+        looks: dict[type, tuple[bool, bool]] = {}
+        for thing in gc.get_objects():
+            # By type(): isinstance would make a lazy proxy load what it stands for.
+            kind = type(thing)
+            if kind not in looks:
+                looks[kind] = issubclass(kind, nn.Module), _is_known(kind)
+            is_module, is_known = looks[kind]
+            if not (is_module or is_known) or id(thing) in passed:
                 continue
-            if AVERAGES.search(type(module).__name__):
-                wrappers.append(module)
-            if (
-                type(module) is type(self._model)
-                and _shapes(module) == shapes
-                and _is_apart(module, self._model)
-            ):
-                copies.append(module)
-        return copies, wrappers
+            if is_module and "_parameters" not in vars(thing):
+                continue
+            if is_known or AVERAGES.search(kind.__name__):
+                holders.append(thing)
+            if is_module and _is_copy(thing, self._model, shapes):
+                copies[id(thing)] = thing
+        return copies, holders
 
 
-def _words(what: str, path: str) -> str:
-    return (
-        f"an averaged copy of this model ({what}) will not follow when the model is cut, and its shapes will "
-        f"no longer match. Cut it, too, whenever pruner.step() returns True: trainonce.cut({path}, "
-        "pruner.cuts[-1])."
-    )
+def _is_copy(module: nn.Module, model: nn.Module, shapes: dict[str, tuple[int, ...]]) -> bool:
+    return type(module) is type(model) and _shapes(module) == shapes and _is_apart(module, model)
 
 
-def _living(kind: type[Kind]) -> Iterator[Kind]:
-    """All objects of a class.
+def _is_known(kind: type) -> bool:
+    return any(f"{parent.__module__}.{parent.__qualname__}" in KNOWN for parent in kind.__mro__)
 
-    By type(): isinstance would make a lazy proxy load what it stands for.
-    """
-    return (thing for thing in gc.get_objects() if issubclass(type(thing), kind))
+
+def _attributes(holder: object) -> Iterator[object]:
+    for value in getattr(holder, "__dict__", {}).values():
+        yield from value if isinstance(value, list | tuple) else (value,)
 
 
 def _trained() -> set[int]:
     """The ids of all parameters in any optimizer."""
     groups = [
         group
-        for optimizer in _living(torch.optim.Optimizer)
+        for optimizer in gc.get_objects()
+        if issubclass(type(optimizer), torch.optim.Optimizer)
         for group in vars(optimizer).get("param_groups", [])
     ]
     return {id(parameter) for group in groups for parameter in group["params"]}
+
+
+def _sums(model: nn.Module) -> str:
+    """The sum of each parameter; as text, because NaN equals NaN there."""
+    return str(
+        [
+            0.0 if parameter.is_meta else float(parameter.detach().double().sum())
+            for parameter in model.parameters()
+        ]
+    )
 
 
 def _shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:

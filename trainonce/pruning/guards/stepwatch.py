@@ -10,6 +10,7 @@ from torch import Tensor
 
 from trainonce.errors import PrunerError
 from trainonce.pruning.notices import Notices
+from trainonce.pruning.optimizers import members_of
 from trainonce.surgery.optimizer_state import foreign_state
 
 MANY = 20
@@ -33,9 +34,11 @@ class StepWatch:
     """Watches an optimizer, and some of the weights that it should move."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, tensors: Iterable[Tensor], notices: Notices) -> None:
-        self._optimizer = optimizer
-        self._kind = type(optimizer).__name__
+        self._members = members_of(optimizer)
+        self._kind = " and ".join(type(member).__name__ for member in self._members)
         self._hooks: list[Any] = []
+        self._after: Callable[[], None] = lambda: None
+        self._in_round: set[int] = set()
         # The smallest ones are enough to see whether anything trains the model.
         self._tensors = sorted(tensors, key=Tensor.numel)[:3]
         self._seen: list[Tensor] = []
@@ -71,16 +74,29 @@ class StepWatch:
         return bool(self._hooks)
 
     def hook(self, *, before: Callable[[], None], after: Callable[[], None]) -> None:
-        """Call these functions around each step of the optimizer from now on."""
+        """Call these functions around each step of the optimizer from now on.
 
-        def stepped(*_: Any) -> None:
-            self._optimizer_stepped()
-            after()
+        Several optimizers make one step together: `before` comes before the first of them, `after` after the
+        last, or when one of them or the pruner goes on without the others.
+        """
+        self._after = after
 
-        self._hooks = [
-            self._optimizer.register_step_pre_hook(lambda *_: before()),
-            self._optimizer.register_step_post_hook(stepped),
-        ]
+        def starts(member: torch.optim.Optimizer) -> None:
+            if id(member) in self._in_round:
+                self._end_round()
+            if not self._in_round:
+                before()
+
+        def stepped(member: torch.optim.Optimizer) -> None:
+            self._in_round.add(id(member))
+            if len(self._in_round) == len(self._members):
+                self._end_round()
+
+        for member in self._members:
+            self._hooks += [
+                member.register_step_pre_hook(lambda *_, member=member: starts(member)),
+                member.register_step_post_hook(lambda *_, member=member: stepped(member)),
+            ]
 
     def unhook(self) -> None:
         """Remove the hooks."""
@@ -90,6 +106,8 @@ class StepWatch:
 
     def pruner_stepped(self) -> None:
         """The pruner is about to step: warn once if the optimizer didn't, raise when that is certain."""
+        if self._in_round:
+            self._end_round()
         if self._has_stepped:
             self._has_stepped, self._without, self._changes, self._seen = False, 0, 0, []
             return
@@ -102,11 +120,14 @@ class StepWatch:
         if self._changes or self._without > MANY:
             self._notices.once("optimizer", self.complaint)
 
-    def _optimizer_stepped(self) -> None:
+    def _end_round(self) -> None:
+        self._in_round = set()
         self._has_stepped = True
         self.num_steps += 1
-        if self.num_steps in EARLY_STEPS and (foreign := foreign_state(self._optimizer)):
-            raise PrunerError(foreign)
+        for member in self._members if self.num_steps in EARLY_STEPS else ():
+            if foreign := foreign_state(member):
+                raise PrunerError(foreign)
+        self._after()
 
 
 def _differ(before: list[Tensor], now: list[Tensor]) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from trainonce.errors import SettingError
+from trainonce.messages.plain_text import shorten
 from trainonce.pruning.policies.policy import Policy, Search
 from trainonce.pruning.policies.relative import relative
 
@@ -18,7 +20,7 @@ class FilterNorm(Policy):
 
     def __init__(self, order: int = 2) -> None:
         if order not in (1, 2):
-            raise ValueError(f"order must be 1 or 2, got {order!r}. FilterNorm(1) is the L1 norm.")
+            raise SettingError(f"order must be 1 or 2, got {shorten(order)}. FilterNorm(1) is the L1 norm.")
         self._order = order
 
     def scores(self) -> Tensor:

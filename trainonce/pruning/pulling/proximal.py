@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from trainonce.errors import SettingError
+from trainonce.messages.limits import Limits, check_value
 from trainonce.pruning.units import row_sums
 
 multiply_all = torch.ops.aten._foreach_mul.List
@@ -149,9 +151,8 @@ def half_space(trial: Ragged, before: Ragged, epsilon: float) -> Ragged:
 
 
 def check_epsilon(epsilon: float) -> float:
-    """The epsilon of a half-space, or ValueError if there is no such half-space."""
-    if not 0 <= epsilon < 1:
-        raise ValueError(f"epsilon must be at least 0 and below 1, got {epsilon}. OTO uses 0 to 0.95.")
+    """The epsilon of a half-space, or SettingError if there is no such half-space."""
+    check_value("epsilon", epsilon, Limits(kind=float, at_least=0, below=1), "OTO uses 0 to 0.95.")
     return epsilon
 
 
@@ -168,5 +169,5 @@ def _root(falling: Callable[[Tensor], Tensor], longest_G: Tensor, *, halvings: i
 def _checked(strengths: Sequence[float]) -> Sequence[float]:
     for strength in strengths:
         if not strength >= 0:
-            raise ValueError(f"strength must not be negative, got {strength}. 0 leaves everything as it is.")
+            raise SettingError(f"strength must be at least 0, got {strength}. 0 leaves everything as it is.")
     return strengths

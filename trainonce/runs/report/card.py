@@ -9,6 +9,7 @@ from typing import Any
 from trainonce.messages.plain_text import in_one_line
 from trainonce.runs.report.figures import figures_of
 from trainonce.runs.report.uncertainty import counted
+from trainonce.runs.report.usage import about_in, lines_to_run
 from trainonce.runs.report.verdict import remarks_on, verdict_of
 
 _MARKUP = re.compile(r"[\\`*\[\]|]")
@@ -23,8 +24,7 @@ def render_card(report: Mapping[str, Any]) -> str:
         "",
         _plain(verdict_of(report), 900),
         "",
-        "Made by trainonce in one training run. Load it into the dense model it was made from: "
-        f"`trainonce.load(FOLDER, into=model)`, where `model` is {_plain(name)}.",
+        *_how_to_use(report, name),
         "",
         "| | before | after | change |",
         "|---|---|---|---|",
@@ -48,6 +48,7 @@ def render_card(report: Mapping[str, Any]) -> str:
             for layer in report.get("layers") or []
             if not layer["kept_because"]
         ),
+        *_classes(report),
         "",
         "## How it was made",
         f"`{'trainonce train --config config.yaml' if 'data' in config else 'trainonce.fit'}` "
@@ -56,10 +57,29 @@ def render_card(report: Mapping[str, Any]) -> str:
         "",
         "## Limits",
         f"It was trained and validated on {_plain(data)} only. Its scores are those of one run and one seed; "
-        "other seeds differ by some tenths of a point.",
+        "other seeds differ by a few tenths of a point.",
         "",
     ]
     return "\n".join(lines)
+
+
+def _how_to_use(report: Mapping[str, Any], name: object) -> list[str]:
+    lines = lines_to_run(report)
+    if not lines:
+        return [
+            "Made by trainonce in one training run. Load it into the dense model it was made from: "
+            f"`trainonce.load(FOLDER, into=model)`, where `model` is {_plain(name)}."
+        ]
+    return ["Made by trainonce in one training run. In this folder:", "", "```python", *lines, "```"]
+
+
+def _classes(report: Mapping[str, Any]) -> list[str]:
+    classes = about_in(report).classes
+    if not classes:
+        return []
+    shown = ", ".join(_plain(name, 80) for name in classes[:100])
+    more = f" and {len(classes) - 100} more" if len(classes) > 100 else ""
+    return ["", "## Classes", f"{shown}{more}."]
 
 
 def _threads(environment: Mapping[str, Any]) -> str:

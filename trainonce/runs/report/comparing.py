@@ -101,7 +101,8 @@ def _row(number: int, name: str, report: Report, dense: Mapping[str, Any] | None
         count="" if change is None else signed_count(change, noun_of(report)),
         is_noise=change is not None and change.is_noise,
         latency="-" if not latency else f"{latency['median']:.2f} ms",
-        speedup="-" if speedup is None else f"{speedup:.2f}x",
+        # A dense run's two models are the same one, timed twice.
+        speedup="-" if speedup is None or is_dense(report) else f"{speedup:.2f}x",
         is_dense=is_dense(report),
     )
 

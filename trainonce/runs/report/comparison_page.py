@@ -38,15 +38,18 @@ def _title(rows: Sequence[Row]) -> str:
 
 
 def _verdict(rows: Sequence[Row]) -> str:
-    """The most accurate small model, and the smallest."""
+    """The most accurate small model and the smallest; the only one beside dense training."""
     small = [row for row in rows if not row.is_dense and row.accuracy is not None and row.macs is not None]
     if not small:
         return ""
+    if len(small) == 1:
+        return f"{small[0].name} reaches {_in_short(small[0])}{_beside_dense(small[0])}."
     # Of equally accurate ones, the smaller.
     best = max(small, key=lambda row: (row.accuracy or 0.0, -(row.macs or 0)))
     least = min(small, key=lambda row: row.macs or 0)
     if best is least:
-        return f"{best.name} is the smallest and the most accurate small model, {_in_short(best)}."
+        figures = f"{_in_short(best)}{_beside_dense(best)}"
+        return f"{best.name} is both the smallest and the most accurate small model: {figures}."
     assert best.accuracy is not None
     assert least.accuracy is not None
     change = accuracy_change(
@@ -57,6 +60,13 @@ def _verdict(rows: Sequence[Row]) -> str:
         f"{best.name} is the most accurate small model, {_in_short(best)}; {least.name} is the smallest, "
         f"{_in_short(least)}{noise}."
     )
+
+
+def _beside_dense(row: Row) -> str:
+    if not row.change:
+        return ""
+    how_far = "as accurate as dense" if float(row.change) == 0 else f"{row.change} points from dense"
+    return f", {how_far}{', within the noise' if row.is_noise else ''}"
 
 
 def _in_short(row: Row) -> str:

@@ -92,12 +92,31 @@ _AGREEMENT = fields(
         "largest_difference": _NUMBER,
     }
 )
+_ABOUT = fields(
+    {
+        "name": optional(text),
+        "classes": optional(listed(text, 1000)),
+        "preprocessing": optional(
+            fields(
+                {
+                    "mean": listed(finite, 100),
+                    "std": listed(finite, 100),
+                    "size": whole(1, 2**16),
+                    "shorter_side": optional(whole(1, 2**16)),
+                    "interpolation": text,
+                },
+                "mean std size",
+            )
+        ),
+    }
+)
 _REPORT = fields(
     {
         "version": whole(VERSION, VERSION),
         "config": _CONFIG,
         "changed": optional(named(anything, MOST_NAMES)),
         "data": optional(fields({"num_classes": _COUNT, "image_size": _COUNT})),
+        "about": optional(_ABOUT),
         "environment": fields({}),
         "history": listed(_RECORD, MOST_LINES),
         "before": optional(_MODEL),

@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainonce.runs.report.outline import Report, change_from, is_dense, noun_of, num_samples_of, top1_of
+from trainonce.runs.report.outline import (
+    SMALLEST_GAIN,
+    Report,
+    change_from,
+    is_dense,
+    noun_of,
+    num_samples_of,
+    speed_in_words,
+    speedup_of,
+    top1_of,
+)
 from trainonce.runs.report.scores import scores_of
 from trainonce.runs.report.uncertainty import accuracy_interval, counted, interval_words, signed_count
 from trainonce.structure.table import in_units
@@ -35,7 +45,7 @@ def figures_of(report: Report) -> list[Figure]:
     for key, label, show, note in (
         ("macs", "FLOPs", in_units, "multiply-adds of one sample"),
         ("parameters", "Parameters", in_units, ""),
-        ("bytes", "Weights on disk", in_bytes, ""),
+        ("bytes", "Size on disk", in_bytes, ""),
     ):
         if before.get(key) and after.get(key):
             share = after[key] / before[key]
@@ -43,7 +53,7 @@ def figures_of(report: Report) -> list[Figure]:
             found.append(
                 Figure(label, show(before[key]), show(after[key]), change, share, note, share > 1, share == 1)
             )
-    found.append(_latency(before.get("latency_ms"), after.get("latency_ms")))
+    found.append(_latency(report))
     known = [figure for figure in found if figure is not None]
     if is_dense(report):
         # Before and after are the same model.
@@ -67,18 +77,18 @@ def _accuracy(report: Report, after: Mapping[str, Any]) -> Figure | None:
     baseline, samples = report.get("baseline") or {}, num_samples_of(report)
     top1, change = top1_of(after), change_from(report, baseline)
     shown = f"{after['top1']:.2f} %"
-    parts = [f"top-5 {after['top5']:.2f} %"] if after.get("top5") is not None else []
+    parts, rest = [], [f"top-5 {after['top5']:.2f} %"] if after.get("top5") is not None else []
     if change is None:
         if top1 is not None and samples is not None:
             interval = interval_words(accuracy_interval(top1, samples))
             parts.append(f"{interval} on {counted(samples, noun_of(report))}")
         if not is_dense(report):
             parts.append("no dense run to compare with")
-        return Figure("Top-1", "", shown, "", None, "; ".join(parts))
+        return Figure("Top-1", "", shown, "", None, "; ".join(parts + rest))
+    if count := signed_count(change, noun_of(report)):
+        parts.append(count)
     if change.interval is not None:
         parts.append(f"{interval_words(change.interval, signed=True)} points")
-    if count := signed_count(change, noun_of(report)):
-        parts.insert(0, count)
     worse = change.points < 0 and not change.is_noise if change.interval else change.points < -1
     return Figure(
         label="Top-1",
@@ -86,7 +96,7 @@ def _accuracy(report: Report, after: Mapping[str, Any]) -> Figure | None:
         after=shown,
         change=f"{change.points:+.2f} points",
         share=None,
-        note="; ".join(parts),
+        note="; ".join(parts + rest),
         is_worse=worse,
         is_noise=change.is_noise,
     )
@@ -116,17 +126,18 @@ def _metrics(report: Report, after: Mapping[str, Any]) -> list[Figure]:
     return found
 
 
-def _latency(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Figure | None:
-    if not before or not after or before["median"] <= 0:
+def _latency(report: Report) -> Figure | None:
+    speedup = speedup_of(report)
+    if speedup is None:
         return None
-    share = after["median"] / before["median"]
+    before, after = report["before"]["latency_ms"], report["after"]["latency_ms"]
     return Figure(
         label="Latency",
         before=f"{before['median']:.2f} ms",
         after=f"{after['median']:.2f} ms",
-        change=percent_change(share),
-        share=share,
+        change=speed_in_words(speedup),
+        share=1 / speedup,
         note=f"median of single samples; 80 % of calls took {after['low']:.2f} to {after['high']:.2f} ms",
-        is_worse=share > 1.02,
-        is_noise=0.98 <= share <= 1.02,
+        is_worse=speedup <= 1 / SMALLEST_GAIN,
+        is_noise=1 / SMALLEST_GAIN < speedup < SMALLEST_GAIN,
     )

@@ -182,13 +182,13 @@ def draw(moment: Moment, title: str) -> RenderableType:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", justify="right")
     table.add_column()
-    colour = STYLES.get(moment.phase, "white")
+    color = STYLES.get(moment.phase, "white")
     bar = ProgressBar(
         total=moment.total_steps,
         completed=moment.step,
         width=BAR_WIDTH,
-        complete_style=colour,
-        finished_style=colour,
+        complete_style=color,
+        finished_style=color,
     )
     share = f"{100 * moment.step / max(1, moment.total_steps):.0f} %, {in_minutes(moment.seconds_left)} left"
     table.add_row("progress", _beside(bar, Text(share)))
@@ -200,7 +200,7 @@ def draw(moment: Moment, title: str) -> RenderableType:
     for score in _scores(moment)[:2]:
         table.add_row(Text(score.kind.label), score.kind.shown(score.value))
     if moment.keep_flops is not None and moment.keep_flops_target is not None:
-        kept = ProgressBar(total=1.0, completed=moment.keep_flops, width=BAR_WIDTH, complete_style=colour)
+        kept = ProgressBar(total=1.0, completed=moment.keep_flops, width=BAR_WIDTH, complete_style=color)
         words = Text(f"{100 * moment.keep_flops:.1f} %, target {100 * moment.keep_flops_target:.1f} %")
         table.add_row("kept", _beside(kept, words))
         table.add_row("channels", f"{moment.num_alive} of {moment.num_units} alive")
@@ -208,7 +208,7 @@ def draw(moment: Moment, title: str) -> RenderableType:
         Group(table),
         title=Text(in_one_line(title, 200)),
         title_align="left",
-        border_style=colour,
+        border_style=color,
         expand=False,
     )
 

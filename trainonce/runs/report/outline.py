@@ -11,6 +11,9 @@ from trainonce.runs.report.uncertainty import Change, accuracy_change
 
 Report = Mapping[str, Any]
 
+SMALLEST_GAIN = 1.02
+"""A speedup below this is none: two runs of the same model differ as much."""
+
 
 def title_of(report: Report) -> str:
     """Such as `cifar:resnet20 on digits`."""
@@ -48,6 +51,13 @@ def speedup_of(report: Report) -> float | None:
     if not before or not after or before["median"] <= 0 or after["median"] <= 0:
         return None
     return before["median"] / after["median"]
+
+
+def speed_in_words(speedup: float) -> str:
+    """Such as `1.49x faster`."""
+    if speedup >= SMALLEST_GAIN:
+        return f"{speedup:.2f}x faster"
+    return "no faster" if speedup > 1 / SMALLEST_GAIN else f"{1 / speedup:.2f}x slower"
 
 
 def num_samples_of(report: Report) -> int | None:

@@ -40,14 +40,13 @@ def accuracy_over_flops(rows: Sequence[Row]) -> Markup:
     heights = [value for row in shown for value in _heights(row)]
     low, high, ticks = nice_range(max(0.0, min(heights)), min(100.0, max(heights)))
     widest = max(row.macs or 0 for row in shown)
-    _, x_high, x_ticks = nice_range(0, widest * 1.04)
+    x_high = widest * 1.08
+    _, _, x_ticks = nice_range(0, x_high)
     labels = {tick: f"{round(tick, 10):g}%" for tick in ticks}
     frame = Frame(10 + LETTER * max(map(len, labels.values())), 0, x_high, low, high)
     parts = value_axis(labels, frame)
     parts += [
-        tick_label(frame.x(tick), HEIGHT - BOTTOM + 14, _short(tick))
-        # The outermost label would leave the picture.
-        for tick in x_ticks[:-1]
+        tick_label(frame.x(tick), HEIGHT - BOTTOM + 14, _short(tick)) for tick in x_ticks if tick <= x_high
     ]
     parts.append(tick_label(WIDTH - RIGHT, HEIGHT - 3, "FLOPs (multiply-adds)", anchor="end"))
     parts += [_whisker(row, frame) for row in shown] + [_dot(row, frame) for row in shown]

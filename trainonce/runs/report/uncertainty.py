@@ -82,7 +82,7 @@ def signed_count(change: Change, noun: str) -> str:
     """Such as `+1 image of 360`; empty if it is not known."""
     if change.num_right is None or change.num_samples is None:
         return ""
-    sign = "+" if change.num_right > 0 else ""
+    sign = "+" if change.num_right >= 0 else ""
     return f"{sign}{counted(change.num_right, noun)} of {change.num_samples:,}"
 
 

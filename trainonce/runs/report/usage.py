@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from trainonce.messages.plain_text import in_one_line
 from trainonce.runs.file_names import CONFIG, SMALL
 from trainonce.runs.report.outline import Report, is_finished
+from trainonce.storage.artifact.about import About
 from trainonce.zoo.names import names_code
 
 _IMPORTABLE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
@@ -42,11 +43,46 @@ def usage_of(report: Report) -> Usage | None:
     return _of_code(model) if names_code(model) else _of_library(report, model)
 
 
+def about_in(report: Report) -> About:
+    """What a report says about its model; nothing where that makes no sense."""
+    try:
+        return About.from_data(report.get("about") or {})
+    except (TypeError, ValueError):
+        return About()
+
+
+def lines_to_run(report: Report) -> list[str]:
+    """Python that loads the small model in its own folder and uses it; empty if it can't be built by name."""
+    about = about_in(report)
+    if about.name is None or names_code(about.name) or not _NAME_IN_LIBRARY.fullmatch(about.name):
+        return []
+    lines = ["import torch", "import trainonce", "", 'small = trainonce.load(".")']
+    fed = about.preprocessing
+    if fed is None:
+        return lines
+    resized = (
+        f"resized to {fed.size} x {fed.size}"
+        if fed.shorter_side is None
+        else f"its shorter side resized to {fed.shorter_side}, the center {fed.size} x {fed.size} cut out"
+    )
+    lines += [
+        f"# An RGB image with values from 0 to 1, {resized} ({fed.interpolation}).",
+        f"image = torch.rand({len(fed.mean)}, {fed.size}, {fed.size})",
+        f"mean, std = torch.tensor({list(fed.mean)}), torch.tensor({list(fed.std)})",
+        "scores = small(((image - mean.view(-1, 1, 1)) / std.view(-1, 1, 1)).unsqueeze(0))",
+    ]
+    if about.classes:
+        lines.append("print(trainonce.about_of(small).classes[scores.argmax()])")
+    return lines
+
+
 def _of_library(report: Report, model: str) -> Usage:
     data = report.get("data") or {}
     classes = report["config"].get("num_classes") or data.get("num_classes")
     size, snippets = data.get("image_size"), []
-    if isinstance(classes, int) and isinstance(size, int) and _NAME_IN_LIBRARY.fullmatch(model):
+    if about_in(report).name == model:
+        snippets = [Snippet("Load it", f'import trainonce\n\nsmall = trainonce.load("{SMALL}")')]
+    elif isinstance(classes, int) and isinstance(size, int) and _NAME_IN_LIBRARY.fullmatch(model):
         text = (
             "import trainonce\nfrom trainonce.zoo.sources import Build, build\n\n"
             f"wanted = Build(num_classes={classes}, image_size={size})\n"

@@ -14,14 +14,12 @@ from trainonce.runs.report.outline import (
     noun_of,
     num_samples_of,
     share_kept,
+    speed_in_words,
     speedup_of,
     top1_of,
 )
 from trainonce.runs.report.scores import in_words, scores_of
 from trainonce.runs.report.uncertainty import Change, accuracy_interval, counted, interval_words
-
-SMALLEST_GAIN = 1.02
-"""A speedup below this is none: two runs of the same model differ as much."""
 
 
 def verdict_of(report: Report) -> str:
@@ -126,11 +124,7 @@ def _agreement(report: Report) -> str:
 
 def _speed(report: Report) -> str:
     speedup = speedup_of(report)
-    if speedup is None:
-        return ""
-    if speedup >= SMALLEST_GAIN:
-        return f"runs {speedup:.2f}x faster"
-    return "runs no faster" if speedup > 1 / SMALLEST_GAIN else f"runs {1 / speedup:.2f}x slower"
+    return "" if speedup is None else f"runs {speed_in_words(speedup)}"
 
 
 def _joined(parts: list[str]) -> str:

@@ -7,11 +7,16 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
+from trainonce.storage.artifact.about import MOST_BYTES
+
 MOST_PLANS = 64
 """Successive cuts that are saved one by one; more, or larger ones, are merged into one."""
 
 _ROOM = 2**18
 """Bytes that any file may have, even for the smallest model."""
+
+MOST_UNSEEN_BYTES = 2**27
+"""Of a plan whose model is not known yet; a 70B model needs less."""
 
 _MOST_MEMORY = 200 * 2**20
 """Bytes of memory that a parsed plan may take beyond twice its file size; a 70B model needs less."""
@@ -29,7 +34,7 @@ def most_plan_bytes(model: nn.Module, tensors: Mapping[str, Tensor]) -> int:
         for number in (value if isinstance(value, tuple | list) else (value,))
         if type(number) is int
     )
-    return _ROOM + 4 * lists + MOST_PLANS * shapes + 16 * sizes
+    return _ROOM + MOST_BYTES + 4 * lists + MOST_PLANS * shapes + 16 * sizes
 
 
 def takes_much_memory(text: bytes) -> bool:

@@ -53,7 +53,7 @@ def confirm_sizes(model: nn.Module, plans: Sequence[Plan], example: Any = None) 
     try:
         with modes_kept(model), Ration() if example is None else nullcontext():
             for recording in _recordings(
-                model, _placed(model, stand_in(plans[0].outline) if example is None else example)
+                model, placed(model, stand_in(plans[0].outline) if example is None else example)
             ):
                 refusal = _find_unconfirmed(own, _solved(recording, wholes))
                 if refusal is None:
@@ -105,7 +105,7 @@ def _alive(recording: Recording, roots: Tensor, plan: Plan) -> Tensor:
     return alive
 
 
-def _placed(model: nn.Module, example: Any) -> Any:
+def placed(model: nn.Module, example: Any) -> Any:
     """The example on the model's device and in its dtype: a converted model takes no other."""
     parameter = next((found for found in model.parameters() if found.is_floating_point()), torch.empty(0))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,7 +17,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from trainonce.errors import ArtifactError, ModelMismatchError
-from trainonce.messages.plain_text import shown, shown_path
+from trainonce.execution.restoring import is_expanded
+from trainonce.messages.plain_text import shorten, shown, shown_path
+from trainonce.storage.artifact.about import About, about_of, note_about
 from trainonce.storage.artifact.bounds import most_plan_bytes
 from trainonce.storage.artifact.manifest import Manifest, named_tensors
 from trainonce.storage.artifact.matching import check_receivers, cut_to_fit
@@ -27,19 +30,21 @@ from trainonce.structure.channels import Example
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
-    """Save the model's cuts and weights to a new folder, atomically.
+def save(model: nn.Module, path: str | os.PathLike[str], *, about: About | None = None) -> None:
+    """Save the model's cuts and weights to a new folder, atomically, with what is known `about` it.
 
-    >>> trainonce.save(small, "small")
-    >>> small = trainonce.load("small", into=build_model())
+    None: what the model carries.
     """
+    check_arguments(model, path, "model")
     target = Path(path)
     if os.path.lexists(target):
         raise ArtifactError(f"{shown_path(target)} already exists. Remove it, or choose another path.")
-    manifest = Manifest.of(model)
+    about = about_of(model) if about is None else about
+    about.to_json()
+    manifest = replace(Manifest.of(model), about=about)
     if len(manifest.to_json()) > most_plan_bytes(model, named_tensors(model)):
         # More cuts than `load` accepts for this model.
-        manifest = Manifest.of(model, is_merged=True)
+        manifest = replace(Manifest.of(model, is_merged=True), about=about)
     weights = _weights_to_store(model, manifest)
     draft = draft_of(target)
     try:
@@ -63,11 +68,9 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str], *, into: Model, example: Example | None = None) -> Model:
     """Load saved cuts and weights into the model `into`, in place; on any error it is unchanged.
 
-    `into` is what your own code builds: dense, cut by the first of the saved plans, or already as small as
-    the saved model. If a cut changes sizes that only the model's own code reads, such as `num_heads`, the
-    model is traced once to verify them: on dummy data shaped like the example that it was cut with, or on
-    `example`.
+    The model may be dense, cut by the first of the saved plans, or already as small as the saved one.
     """
+    check_arguments(into, path, "into")
     folder = Path(path)
     manifest = read_manifest(folder, into)
     check_receivers(manifest, into)
@@ -80,7 +83,7 @@ def load(path: str | os.PathLike[str], *, into: Model, example: Example | None =
             for name, tensor in named_tensors(into).items():
                 if name in manifest.tensors:
                     # Cut tensors have new storage; the old one still holds the old values.
-                    if tensor.data_ptr() == places.get(name) and not _is_expanded(tensor):
+                    if tensor.data_ptr() == places.get(name) and not is_expanded(tensor):
                         copies.append((tensor, tensor.clone()))
                     _write_tensor(tensor, weights[manifest.tied.get(name, name)])
         except BaseException:
@@ -88,7 +91,18 @@ def load(path: str | os.PathLike[str], *, into: Model, example: Example | None =
                 tensor.copy_(before)
             restore()
             raise
+    note_about(into, manifest.about)
     return into
+
+
+def check_arguments(model: object, path: object, name: str) -> None:
+    """Raise ArtifactError if one of them is of another kind."""
+    if not isinstance(path, str | os.PathLike):
+        raise ArtifactError(f"path must be the path of a folder, got {shorten(path)}.")
+    if not isinstance(model, nn.Module):
+        raise ArtifactError(
+            f"{name} must be an nn.Module, got {type(model).__name__}. Build the model first."
+        )
 
 
 def _is_for_inference(model: nn.Module) -> bool:
@@ -127,12 +141,7 @@ def _write_files(folder: Path, manifest: Manifest, weights: dict[str, Tensor]) -
 
 
 def _write_tensor(tensor: Tensor, value: Tensor) -> None:
-    if _is_expanded(tensor):
+    if is_expanded(tensor):
         tensor.data = value.to(tensor.device, copy=True)
     else:
         tensor.copy_(value)
-
-
-def _is_expanded(tensor: Tensor) -> bool:
-    """Whether a tensor is expanded, with many elements in one memory location, and so read-only."""
-    return any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))

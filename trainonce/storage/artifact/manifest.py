@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 
 from torch import Tensor, nn
 
 from trainonce.errors import ArtifactError
 from trainonce.messages.plain_text import quoted, shown
+from trainonce.storage.artifact.about import About
 from trainonce.storage.artifact.bounds import MOST_PLANS
 from trainonce.structure.plan import Plan
 from trainonce.structure.succession import joined
@@ -44,6 +45,9 @@ class Manifest:
     tied: Mapping[str, str]
     """For each alias of a tied tensor, the name it is stored under."""
 
+    about: About = field(default_factory=About)
+    """What is known about the model besides."""
+
     def to_json(self) -> str:
         """The manifest as JSON text; `from_json` reads it back."""
         return json.dumps(
@@ -54,6 +58,7 @@ class Manifest:
                 "plans": [plan.to_data() for plan in self.plans],
                 "tensors": {name: [list(kind.shape), kind.dtype] for name, kind in self.tensors.items()},
                 "tied": dict(self.tied),
+                "about": self.about.to_data(),
             }
         )
 
@@ -71,6 +76,8 @@ class Manifest:
                     for name, (shape, dtype) in data["tensors"].items()
                 },
                 tied={name: _text(stored) for name, stored in data["tied"].items()},
+                # Folders of earlier versions don't have it.
+                about=About.from_data(data.get("about", {})),
             )
             for name, stored in manifest.tied.items():
                 if stored in manifest.tied or manifest.tensors[stored] != manifest.tensors[name]:

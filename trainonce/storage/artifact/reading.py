@@ -13,7 +13,12 @@ from torch import Tensor, nn
 
 from trainonce.errors import ArtifactError
 from trainonce.messages.plain_text import shown, shown_path
-from trainonce.storage.artifact.bounds import most_plan_bytes, most_weights_bytes, takes_much_memory
+from trainonce.storage.artifact.bounds import (
+    MOST_UNSEEN_BYTES,
+    most_plan_bytes,
+    most_weights_bytes,
+    takes_much_memory,
+)
 from trainonce.storage.artifact.manifest import Manifest, kind_of, named_tensors
 from trainonce.storage.atomic import SUMS_FILE, digest, read_sums, sum_lines
 
@@ -21,8 +26,11 @@ PLAN_FILE = "plan.json"
 WEIGHTS_FILE = "model.safetensors"
 
 
-def read_manifest(folder: Path, model: nn.Module) -> Manifest:
-    """The manifest, checked against its sum; ArtifactError if it is larger than `model` could need."""
+def read_manifest(folder: Path, model: nn.Module | None) -> Manifest:
+    """The manifest, checked against its sum; ArtifactError if it is larger than `model` could need.
+
+    Without a model, if it is larger than the largest model could need.
+    """
     for name in (SUMS_FILE, PLAN_FILE, WEIGHTS_FILE):
         if not (folder / name).is_file():
             raise ArtifactError(
@@ -30,7 +38,8 @@ def read_manifest(folder: Path, model: nn.Module) -> Manifest:
                 "save the model again."
             )
     try:
-        _refuse_larger(folder / PLAN_FILE, most_plan_bytes(model, named_tensors(model)))
+        most = MOST_UNSEEN_BYTES if model is None else most_plan_bytes(model, named_tensors(model))
+        _refuse_larger(folder / PLAN_FILE, most)
         sums, text = read_sums(folder), (folder / PLAN_FILE).read_bytes()
     except OSError as error:
         raise _unreadable(folder, error) from None

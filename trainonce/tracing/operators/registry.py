@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
+from trainonce.errors import SettingError
 from trainonce.tracing.state.labels import Layer, Value
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def rule(
         for overload in itertools.chain.from_iterable(_overloads(operator) for operator in operators):
             if overload in _RULES:
                 known = getattr(_RULES[overload].function, "__name__", "a function")
-                raise ValueError(f"{overload} already has a rule: {known}. Remove one of the two.")
+                raise SettingError(f"{overload} already has a rule: {known}. Remove one of the two.")
             _RULES[overload] = made
         return function
 

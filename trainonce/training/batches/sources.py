@@ -39,7 +39,7 @@ class TensorSamples:
     def batches(self, draws: Iterable[Draw]) -> Iterator[tuple[Any, Any]]:
         """The rows of each draw."""
         for samples, _ in draws:
-            yield tree_map(lambda tensor: tensor[samples], (self.inputs, self.targets))  # noqa: B023 - called at once
+            yield tree_map(lambda tensor: tensor[samples], (self.inputs, self.targets))  # noqa: B023
 
 
 @dataclass(frozen=True, slots=True, eq=False)

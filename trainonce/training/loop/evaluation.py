@@ -12,9 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainonce.data.samples import Samples
+from trainonce.errors import DataError
 from trainonce.execution.forward import call_model
+from trainonce.execution.restoring import in_eval_mode
+from trainonce.messages.plain_text import reason_of
 from trainonce.training.batches.sources import count_samples
-from trainonce.training.loop.logits import class_axis, find_logits, logits_of
+from trainonce.training.loop.logits import class_axis, find_logits, logits_of, targets_are_labels
 from trainonce.training.loop.metrics import Fitting, Metric, OwnMetric
 from trainonce.training.loop.precision import Precision
 from trainonce.training.loop.processes import Processes, moved
@@ -48,12 +51,27 @@ class CrossEntropy:
 
     def __call__(self, output: Any, targets: Tensor) -> Tensor:
         """The mean over the batch; auxiliary outputs are ignored."""
-        scores = logits_of(output).float()
-        axis = class_axis(scores, targets)
+        logits = logits_of(output).float()
+        axis = class_axis(logits, targets)
         if axis is not None and axis != 1:
             # Tokens: torch wants the classes next to the samples.
-            scores = scores.movedim(axis, 1)
-        return F.cross_entropy(scores, targets, label_smoothing=self.smoothing)
+            logits = logits.movedim(axis, 1)
+        try:
+            return F.cross_entropy(logits, targets, label_smoothing=self.smoothing)
+        except torch.OutOfMemoryError:
+            raise
+        except (IndexError, RuntimeError, TypeError, ValueError) as error:
+            raise DataError(
+                f"cross-entropy can't compare {_described(targets)} targets with the model's output of shape "
+                f"{tuple(logits.shape)} ({reason_of(error)}). Use class labels (integers from 0 to "
+                "num_classes - 1), or pass a loss= of your own."
+            ) from error
+
+
+def _described(targets: Any) -> str:
+    if not isinstance(targets, Tensor):
+        return type(targets).__name__
+    return f"{str(targets.dtype).removeprefix('torch.')} {tuple(targets.shape)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -74,13 +92,8 @@ class Measuring:
 
 def evaluate(model: nn.Module, samples: Samples, how: Measuring) -> Scores:
     """Scores of the model in eval mode, over all processes; its mode is restored."""
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            return _scores(model, samples, how)
-    finally:
-        model.train(was_training)
+    with torch.no_grad(), in_eval_mode(model):
+        return _scores(model, samples, how)
 
 
 def _scores(model: nn.Module, samples: Samples, how: Measuring) -> Scores:
@@ -131,7 +144,7 @@ class _Classes:
 
     def update(self, output: Any, targets: Any) -> None:
         scores = find_logits(output)
-        self.are_counted = self.are_counted and class_axis(scores, targets) is not None and targets.dim() == 1
+        self.are_counted = self.are_counted and targets_are_labels(scores, targets)
         if self.are_counted and scores is not None:
             self.are_many = self.are_many and scores.shape[1] > 5
             best = scores.topk(min(5, scores.shape[1]), dim=1).indices.eq(targets.unsqueeze(1))

@@ -56,3 +56,8 @@ def class_axis(scores: Tensor | None, targets: Any) -> int | None:
         ):
             return axis
     return None
+
+
+def targets_are_labels(scores: Tensor | None, targets: Any) -> bool:
+    """Whether each sample has one class label."""
+    return class_axis(scores, targets) is not None and targets.dim() == 1

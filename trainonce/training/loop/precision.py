@@ -33,9 +33,9 @@ def choose_precision(device: torch.device, *, amp: bool, amp_dtype: str) -> Prec
         return Precision(device.type, None)
     dtype = torch.bfloat16 if amp_dtype == "bfloat16" else torch.float16
     if device.type == "cpu" and dtype is torch.float16:
-        raise SettingError("amp_dtype float16 needs a GPU. Use bfloat16 on a CPU, or no amp.")
+        raise SettingError("amp_dtype float16 needs a GPU. Use bfloat16 on a CPU, or turn amp off.")
     if device.type == "cpu" and not _cpu_computes_bfloat16():
-        raise SettingError("amp needs a CPU with AVX-512, and this one has none. Use no amp.")
+        raise SettingError("amp needs a CPU with AVX-512, and this one has none. Turn amp off.")
     return Precision(device.type, dtype)
 
 

@@ -116,7 +116,8 @@ def joined(device: torch.device) -> Iterator[Processes]:
 def _join(backend: str) -> None:
     store, rank, world_size = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]
     # torchrun keeps its store across restarts: without a prefix, new processes would connect to dead ones.
-    room = dist.PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)  # type: ignore[attr-defined]
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    room = dist.PrefixStore(f"attempt-{attempt}", store)  # type: ignore[attr-defined]
     dist.init_process_group(backend, store=room, rank=rank, world_size=world_size)
 
 
@@ -153,7 +154,7 @@ def choose_device(name: str) -> torch.device:
     if device.type == "cuda":
         if not torch.cuda.is_available():
             raise SettingError(
-                "device is cuda, and torch sees no GPU here. Use cpu, or install torch with CUDA."
+                "device is cuda, but torch finds no GPU here. Use cpu, or install torch with CUDA."
             )
         if device.index is None:
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
@@ -163,7 +164,7 @@ def choose_device(name: str) -> torch.device:
             )
         torch.cuda.set_device(device)
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise SettingError("device is mps, and torch sees none here. Use cpu.")
+        raise SettingError("device is mps, which is not available here. Use cpu.")
     return device
 
 

@@ -21,6 +21,7 @@ from trainonce.training.loop.trainer import Trainer
 from trainonce.training.results.outcome import (
     changed_settings,
     compare_both,
+    describe_about,
     describe_classes,
     describe_layers,
     describe_model,
@@ -96,6 +97,7 @@ def make_report(
         "config": {"model": type(trainer.model).__name__} | session.config,
         "changed": changed_settings(trainer.settings, session.config),
         "data": describe_classes(session.data),
+        "about": describe_about(small),
         "environment": session.environment,
         "history": session.history,
         "missing": parts.missing,

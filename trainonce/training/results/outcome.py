@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -13,20 +14,26 @@ from typing import Any
 import torch
 from torch import nn
 
+from trainonce.data.catalogue import DataSet
 from trainonce.data.samples import Samples
 from trainonce.engines.counting import count_bytes, count_macs, count_parameters
 from trainonce.engines.layer_costs import describe_costs
 from trainonce.engines.timing import measure_latency
+from trainonce.errors import ArtifactError
+from trainonce.messages.plain_text import in_one_line
 from trainonce.pruning.pruner import Pruner
 from trainonce.runs.report.figures import figures_of
-from trainonce.storage.artifact import save
+from trainonce.storage.artifact.about import About, about_of, note_about
 from trainonce.structure.succession import joined
 from trainonce.training.batches.sources import first_batch
 from trainonce.training.loop.processes import moved
 from trainonce.training.results.widening import compare, plans_since, widen
 from trainonce.training.settings import Settings, as_plain
+from trainonce.zoo.artifacts import save
 
 LATENCY_SECONDS = 2.0
+MOST_CLASSES = 1000
+"""Whose names are in a report."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -99,9 +106,27 @@ def measure_layers(small: nn.Module, dense: nn.Module, example: Any) -> list[dic
 
 
 def changed_settings(settings: Settings, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The defaults of those settings in `config` that have another value; they depend on the start."""
-    defaults = as_plain(type(settings)()) | settings.start.defaults(settings.opt)
+    """The defaults of those settings in `config` that have another value; they depend on start and method."""
+    defaults = as_plain(type(settings)()) | settings.defaults
     return {name: default for name, default in defaults.items() if name in config and config[name] != default}
+
+
+def note_data(model: nn.Module, data: Any) -> None:
+    """Let a model carry the classes and the preprocessing of its data, if the data set knows them."""
+    if not isinstance(data, DataSet):
+        return
+    note_about(model, About(preprocessing=data.preprocessing))
+    # More names than a folder takes are no reason to lose a model at the end of its run.
+    with suppress(ArtifactError):
+        note_about(model, About(classes=data.classes))
+
+
+def describe_about(model: nn.Module) -> dict[str, Any]:
+    """What the page and the card say about how a model is built and fed."""
+    about = about_of(model)
+    # A page shows a thousand names at most; all of them are in the small model's folder.
+    classes = tuple(in_one_line(name, 80) for name in about.classes[:MOST_CLASSES])
+    return replace(about, arguments={}, classes=classes).to_data()
 
 
 def describe_classes(data: Any) -> dict[str, int]:

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from trainonce.data.samples import Samples
+from trainonce.errors import ModelError
 from trainonce.execution.comparison import Difference
 from trainonce.execution.comparison import compare as compare_tensors
 from trainonce.execution.forward import call_model, output_tensors
+from trainonce.execution.restoring import in_eval_mode
 from trainonce.structure.plan import Plan
 from trainonce.structure.succession import joined
 from trainonce.surgery.slicing import plans_of, silence
@@ -76,34 +78,30 @@ def plans_since(dense: nn.Module, small: nn.Module) -> tuple[Plan, ...]:
 @torch.no_grad()
 def compare(small: nn.Module, wide: nn.Module, samples: Samples, *, batch_size: int) -> Agreement:
     """How far both models agree in eval mode, over all samples and all tensors in their outputs."""
-    modes = small.training, wide.training
-    small.eval()
-    wide.eval()
     device = next(small.parameters()).device
     num_samples, num_same, num_compared, unit = 0, 0, 0, ""
     differences: defaultdict[int, Difference] = defaultdict(Difference)
-    for inputs, targets in samples.batches(
-        (piece, 0) for piece in torch.arange(len(samples)).split(batch_size)
-    ):
-        inputs, targets = moved(inputs, device), moved(targets, device)
-        one, other = call_model(small, inputs), call_model(wide, inputs)
-        num_samples += count_samples(inputs, targets) or 1
-        for place, pair in enumerate(
-            zip_longest(output_tensors(other), output_tensors(one), fillvalue=torch.empty(0))
+    with in_eval_mode(small, wide):
+        for inputs, targets in samples.batches(
+            (piece, 0) for piece in torch.arange(len(samples)).split(batch_size)
         ):
-            differences[place] |= compare_tensors(*pair)
-        scores, axis = find_logits(one), class_axis(find_logits(one), targets)
-        if scores is not None and axis is not None:
-            others = logits_of(other)
-            # The argmax of NaN is not a prediction.
-            is_class = ~(scores.isnan().any(dim=axis) | others.isnan().any(dim=axis))
-            same = is_class & (scores.argmax(dim=axis) == others.argmax(dim=axis))
-            num_same, num_compared = num_same + int(same.sum()), num_compared + same.numel()
-            unit = UNITS.get(same.dim(), "positions")
-    small.train(modes[0])
-    wide.train(modes[1])
+            inputs, targets = moved(inputs, device), moved(targets, device)
+            one, other = call_model(small, inputs), call_model(wide, inputs)
+            num_samples += count_samples(inputs, targets) or 1
+            for place, pair in enumerate(
+                zip_longest(output_tensors(other), output_tensors(one), fillvalue=torch.empty(0))
+            ):
+                differences[place] |= compare_tensors(*pair)
+            scores, axis = find_logits(one), class_axis(find_logits(one), targets)
+            if scores is not None and axis is not None:
+                others = logits_of(other)
+                # The argmax of NaN is not a prediction.
+                is_class = ~(scores.isnan().any(dim=axis) | others.isnan().any(dim=axis))
+                same = is_class & (scores.argmax(dim=axis) == others.argmax(dim=axis))
+                num_same, num_compared = num_same + int(same.sum()), num_compared + same.numel()
+                unit = UNITS.get(same.dim(), "positions")
     if not differences:
-        raise ValueError("the model returns no tensor")
+        raise ModelError("the model returns no tensor, so the small and the dense model can't be compared.")
     return Agreement(
         num_samples=num_samples,
         num_same=num_same if num_compared else None,

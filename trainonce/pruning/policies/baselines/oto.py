@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainonce.messages.limits import Limits, check_value
 from trainonce.pruning.policies.norms import FilterNorm
 from trainonce.pruning.policies.policy import Policy, Search
 from trainonce.pruning.policies.relative import relative
@@ -93,8 +94,7 @@ class Gradual(Policy):
     """
 
     def __init__(self, salience: Policy | None = None, *, num_periods: int = 10) -> None:
-        if num_periods < 1:
-            raise ValueError(f"num_periods must be at least 1, got {num_periods}. HESSO uses about 10.")
+        check_value("num_periods", num_periods, Limits(kind=int, at_least=1), "HESSO uses about 10.")
         self._salience = salience or FilterNorm(2)
         self._num_periods = num_periods
 

@@ -1,0 +1,41 @@
+"""Whether a run can be finished: what is wrong with the model or the run, and what to do."""
+
+from __future__ import annotations
+
+from trainonce.execution.comparison import first_nan_buffer, first_not_finite
+from trainonce.pruning.algorithm import AutoTrainOnce
+from trainonce.pruning.guards.stepwatch import StepWatch
+
+
+def refusal_to_finish(algorithm: AutoTrainOnce, watch: StepWatch) -> str | None:
+    """Why the small model can't be had now; None if it can."""
+    if (name := first_not_finite(algorithm.model)) is not None:
+        return (
+            f"{name} is not finite: training diverged, and there is no model to cut. Lower the learning "
+            "rate or clip gradients, and train again; the model is as training left it."
+        )
+    if (name := first_nan_buffer(algorithm.model)) is not None:
+        return (
+            f"{name} holds NaN, and so would the small model's outputs: a batch that is not finite went "
+            "through it. Fix it (batch norm: reset_running_stats(), then some batches in training "
+            "mode) and call finish() again."
+        )
+    return None if algorithm.is_ready else _why_not_ready(algorithm, watch)
+
+
+def _why_not_ready(algorithm: AutoTrainOnce, watch: StepWatch) -> str:
+    when = f"finish() was called after {algorithm.num_steps} of {algorithm.timetable.total_steps} steps"
+    stuck = algorithm.stuck if algorithm.decision.is_final else {}
+    if stuck:
+        name, reason = min(stuck.items())
+        return (
+            f"{when}, but {name} can't be trained ({reason}), so channels that have to go are not at "
+            "zero. Unfreeze it, take one more optimizer step and call finish() again; or attach again: "
+            "what is frozen then is kept."
+        )
+    if watch.is_missing:
+        return f"{when}, but {watch.complaint}"
+    return (
+        f"{when}, before the channels that go were at zero. Train to the end, or attach with the right "
+        "total_steps."
+    )

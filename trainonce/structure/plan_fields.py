@@ -1,0 +1,74 @@
+"""A plan's fields, read back from JSON that may be damaged, forged or of another version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trainonce.errors import PlanError
+from trainonce.messages.plain_text import quoted, shown
+from trainonce.structure.channels import AttributeChange, AxisCut
+
+PLAN_VERSION = 1
+
+
+def read_fields(data: Any) -> dict[str, Any]:
+    """The fields of a plan that was written as JSON; PlanError for anything that is not one."""
+    if not isinstance(data, dict) or "version" not in data:
+        raise PlanError(
+            "this is not a plan: the field 'version' is missing. Save the model again with trainonce.save."
+        )
+    if data["version"] != PLAN_VERSION:
+        raise PlanError(
+            f"the plan has version {quoted(data['version'])}, this trainonce reads version {PLAN_VERSION}. "
+            f"Install the trainonce that wrote it."
+        )
+    try:
+        return dict(
+            model=_text(data["model"]),
+            kept={_text(name): _naturals(channels) for name, channels in data["kept"].items()},
+            shapes={_text(name): _naturals(shape) for name, shape in data["shapes"].items()},
+            cuts=tuple(
+                AxisCut(_text(tensor), _natural(axis), _naturals(kept), _flag(silenced))
+                for tensor, axis, kept, silenced in data["cuts"]
+            ),
+            attributes=tuple(
+                AttributeChange(
+                    _text(module),
+                    _text(name),
+                    None if index is None else _natural(index),
+                    _natural(before),
+                    _natural(after),
+                )
+                for module, name, index, before, after in data["attributes"]
+            ),
+            outline=data.get("outline"),
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise PlanError(
+            f"the plan is damaged ({type(error).__name__}: {shown(error)}). Save the model again."
+        ) from None
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected a string, got {quoted(value)}")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"expected true or false, got {quoted(value)}")
+    return value
+
+
+def _natural(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise TypeError(f"expected a non-negative integer, got {quoted(value)}")
+    return value
+
+
+def _naturals(values: Sequence[Any]) -> tuple[int, ...]:
+    if not isinstance(values, list):
+        raise TypeError(f"expected a list, got {quoted(values)}")
+    return tuple(_natural(value) for value in values)
