@@ -67,18 +67,17 @@ class Pruner:
             raise PrunerError("this pruner has finished. Attach a new one to prune further.")
         self._check_attached("step")
         self._check_loaded("step")
-        total_steps = self._timetable.total_steps
-        if self.num_steps >= total_steps:
+        if self.num_steps >= self.total_steps:
             self._notices.once(
                 "beyond the end",
-                f"step() was called more than total_steps={total_steps} times and does nothing anymore. Call "
-                "finish().",
+                f"step() was called more than total_steps={self.total_steps} times and does nothing anymore. "
+                "Call finish().",
             )
             return False
         if self._algorithm.needs_loss and not callable(loss):
             raise PrunerError(
-                "the controller learns in this step: call step(loss) with a function that returns the loss "
-                "on a batch, such as lambda: criterion(model(images), labels)."
+                "the controller is due: call step(loss) with a function that returns the loss on a batch, "
+                "such as lambda: criterion(model(images), labels)."
             )
         self._watch.pruner_stepped()
         return self._algorithm.advance(loss)
@@ -122,6 +121,11 @@ class Pruner:
     def num_steps(self) -> int:
         """How many steps of the run are done."""
         return self._algorithm.num_steps
+
+    @property
+    def total_steps(self) -> int:
+        """How many steps the whole run has, as it was given to `attach`."""
+        return self._timetable.total_steps
 
     @property
     def model(self) -> nn.Module:
@@ -247,7 +251,7 @@ class Pruner:
         check_pruner_state(
             state,
             fingerprint=self._fingerprint(),
-            total_steps=self._timetable.total_steps,
+            total_steps=self.total_steps,
             units=self._units,
             policy=self.policy,
         )
@@ -271,7 +275,7 @@ class Pruner:
         return Progress(
             self.phase,
             self.num_steps,
-            self._timetable.total_steps,
+            self.total_steps,
             self.keep_now,
             self.keep_target,
             self._budget.counted,
