@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -81,35 +82,73 @@ def attach(
     Example: `pruner = trainonce.attach(model, optimizer, example=images, keep_flops=0.45, total_steps=1000)`
     """
     chosen = PruningSettings.of(total_steps, method, policy, schedule, strength, pull, seed, shrink=shrink)
-    inner, optimizer = _checked(model, optimizer)
-    others = _find_others(inner, optimizer)
-    tensors = _trained(inner, optimizer)
-    restored = restoring_plans(inner)
-    dense = widened(inner, restored) if restored else None
+    trained = _Trained.of(model, optimizer)
+    others = _find_others(trained.model, trained.optimizer)
     # Policies take gradients of the cost when they start, whatever mode the caller is in.
     with torch.inference_mode(False), torch.enable_grad():
-        budget = find_budget(
-            dense or inner,
+        budget = trained.budget(example, keep_flops, keep_params, protect, round_to)
+        _check_length(total_steps, budget)
+        pruner = Pruner(trained.algorithm(budget, chosen, followers))
+    return _in_place_of(others, pruner)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Trained:
+    """A model and its optimizers without their wrappers."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    tensors: Mapping[str, nn.Parameter]
+    """The parameters that are trained."""
+
+    dense: nn.Module | None
+    """A copy of a restored model as it was before its cuts; None for a model that is whole."""
+
+    @classmethod
+    def of(cls, model: nn.Module, optimizer: Any) -> _Trained:
+        """PrunerError if the model can't be cut with these optimizers."""
+        inner, joint = _checked(model, optimizer)
+        trained = {id(part) for group in joint.param_groups for part in group["params"] if part.requires_grad}
+        plans = restoring_plans(inner)
+        return cls(
+            inner,
+            joint,
+            {name: parameter for name, parameter in inner.named_parameters() if id(parameter) in trained},
+            widened(inner, plans) if plans else None,
+        )
+
+    def budget(
+        self,
+        example: Example | Partition,
+        keep_flops: float | None,
+        keep_params: float | None,
+        protect: Sequence[str],
+        round_to: int | None,
+    ) -> Budget:
+        """What the dense model may cost."""
+        return find_budget(
+            self.dense or self.model,
             example=example,
-            trained=tensors.keys(),
+            trained=self.tensors.keys(),
             keep_flops=keep_flops,
             keep_params=keep_params,
             protect=protect,
             round_to=round_to,
         )
-        _check_length(total_steps, budget)
-        pruner = Pruner(
-            AutoTrainOnce(
-                inner,
-                optimizer,
-                tensors=tensors,
-                budget=budget,
-                settings=chosen,
-                followers=followers,
-                dense=dense,
-            )
+
+    def algorithm(
+        self, budget: Budget, settings: PruningSettings, followers: Sequence[object] | None
+    ) -> AutoTrainOnce:
+        """What prunes it."""
+        return AutoTrainOnce(
+            self.model,
+            self.optimizer,
+            tensors=self.tensors,
+            budget=budget,
+            settings=settings,
+            followers=followers,
+            dense=self.dense,
         )
-    return _in_place_of(others, pruner)
 
 
 def find_budget(
@@ -174,12 +213,6 @@ def _check_optimizer(model: nn.Module, optimizer: Any) -> None:
         )
     if (words := refusal(optimizer)) is not None:
         raise PrunerError(words)
-
-
-def _trained(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, nn.Parameter]:
-    """The model's parameters that the optimizer trains, by name."""
-    trained = {id(part) for group in optimizer.param_groups for part in group["params"] if part.requires_grad}
-    return {name: parameter for name, parameter in model.named_parameters() if id(parameter) in trained}
 
 
 def _check_partition(model: nn.Module, partition: Partition) -> None:
