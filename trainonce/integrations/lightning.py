@@ -26,7 +26,7 @@ try:
     from lightning.pytorch.callbacks import ModelCheckpoint
 except ImportError as error:
     raise MissingPackageError(
-        f"this needs lightning ({error}). Install it with: pip install 'trainonce[lightning]'"
+        f"this needs lightning ({error}). Install it with: pip install lightning"
     ) from error
 
 KEY = "trainonce"

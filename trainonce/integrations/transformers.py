@@ -37,7 +37,7 @@ try:
     from transformers.trainer_utils import load_sharded_checkpoint
 except ImportError as error:
     raise MissingPackageError(
-        f"this needs transformers ({error}). Install it with: pip install 'trainonce[transformers]'"
+        f"this needs transformers ({error}). Install it with: pip install transformers accelerate"
     ) from error
 
 STATE_FOLDER = "trainonce"
