@@ -11,6 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
+from integrations.yolo_runs import draw
+
 ROOT = Path(__file__).parents[2]
 MAX_LINES = 70
 pytestmark = pytest.mark.timeout(900)
@@ -71,6 +73,16 @@ def test_a_folder_of_images_gives_a_small_model(tmp_path: Path):
     )
     assert after <= 0.5 * before
     assert "on 8 images" in said
+
+
+def test_a_yolo_is_small_when_ultralytics_has_trained_it(tmp_path: Path):
+    pytest.importorskip("ultralytics", reason="needs trainonce[ultralytics]")
+    data = str(draw(tmp_path / "pictures"))
+    script = str(ROOT / "examples" / "ultralytics_yolo.py")
+    said = run(script, "yolov8n.yaml", data, "2", "64", cwd=tmp_path)
+    assert shares(said)[0] <= 50
+    (file,) = re.findall(r"^exported: (.+)$", said, re.MULTILINE)
+    assert (tmp_path / file).is_file()
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
