@@ -18,6 +18,10 @@ BENCHMARKS = {
         "make demo as a newcomer runs it: time, FLOPs, accuracy beside the dense model, predictions, ONNX",
     ),
     "coverage": ("coverage", "inspect, silence half, cut, compare, count, train, save and load every model"),
+    "modelopt": (
+        "coverage",
+        "NVIDIA ModelOpt's FastNAS on the same models: what it can cut, exactly, and does it meet a budget",
+    ),
     "budget": ("promises", "is keep_flops met, on six models and five budgets, counted by torch"),
     "predictions": ("promises", "are predictions on a whole test set the same before and after the cut"),
     "overhead": ("timing", "time and memory that controller, gates and projection add to a plain loop"),
@@ -27,6 +31,7 @@ BENCHMARKS = {
     "resume": ("killing", "kill -9 at random steps, resume, compare the final weights bit for bit"),
     "kills": ("killing", "kill one run of the command line twenty times, also during saves; same bits?"),
     "accuracy": ("training", "accuracy at equal FLOPs and equal epochs, ours and the peers"),
+    "paper": ("paper", "rows of the paper's tables, dense and small, beside its figures; for GPUs"),
     "shapes": (
         "training",
         "which shape learns fastest from scratch at equal FLOPs: even, or early, late or shared layers wide",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from trainonce.pruning import policies
     from trainonce.pruning.attachment import attach
+    from trainonce.pruning.method import Method
     from trainonce.pruning.pruner import Pruner
     from trainonce.pruning.pulling.projection import HalfSpace, Proximal
     from trainonce.pruning.restoring import restore
@@ -50,6 +51,7 @@ __all__ = [
     "DivergedError",
     "HalfSpace",
     "LossError",
+    "Method",
     "ModelError",
     "ModelMismatchError",
     "Partition",
@@ -85,6 +87,7 @@ __all__ = [
 
 _HOMES = {
     "pruning.attachment": "attach",
+    "pruning.method": "Method",
     "pruning.pruner": "Pruner",
     "pruning.pulling.projection": "HalfSpace Proximal",
     "pruning.restoring": "restore",

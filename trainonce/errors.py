@@ -91,6 +91,10 @@ class UnknownModelError(TrainonceError, ValueError):
     """A source that names no model, or one that can't be pruned."""
 
 
+class WeightsError(TrainonceError, ValueError):
+    """Weights to start from that can't be had: a damaged or unsafe file, another model's, no network."""
+
+
 class MissingPackageError(TrainonceError, ImportError):
     """A source whose library is not installed."""
 

@@ -155,7 +155,7 @@ def test_a_record_that_would_fill_memory_is_refused_before_it_is_parsed(
 ):
     monkeypatch.setattr(json, "loads", lambda *_: pytest.fail("it was parsed"))
     (tmp_path / "data.json").write_bytes(content)
-    with pytest.raises(DataChangedError, match="no run has written"):
+    with pytest.raises(DataChangedError, match="unexpected content"):
         read_identity(tmp_path)
 
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import trainonce
 from graphs.necks import ConvNormRelu
 from support.searches import by_group, ranking, search_in, started, tower
 from trainonce.pruning.budget import Budget
@@ -17,7 +16,6 @@ from trainonce.pruning.policies import (
     RandomChoice,
     Search,
 )
-from trainonce.pruning.units import Units
 
 
 def narrowing() -> nn.Sequential:
@@ -31,10 +29,7 @@ def narrowing() -> nn.Sequential:
 
 
 def search_in_narrowing(share: float = 0.5) -> Search:
-    model = narrowing()
-    tensors = dict(model.named_parameters())
-    units = Units.of(trainonce.inspect(model, torch.randn(2, 3, 16, 16)), tensors.keys())
-    return Search(units, tensors, Budget.of_flops(units, share, 1), 0, 100, lambda: 1.0)
+    return search_in(narrowing(), example=torch.randn(2, 3, 16, 16), share=share)
 
 
 def test_capacity_keeps_more_of_the_layers_whose_weights_cost_less():
@@ -70,10 +65,7 @@ class Residual(nn.Module):
 
 @pytest.mark.parametrize("share", [0.6, 0.4, 0.15])
 def test_capacity_narrows_what_many_layers_read_last(share: float):
-    model = Residual()
-    tensors = dict(model.named_parameters())
-    units = Units.of(trainonce.inspect(model, torch.randn(2, 3, 8, 8)), tensors.keys())
-    search = Search(units, tensors, Budget.of_flops(units, share, 1), 0, 100, lambda: 1.0)
+    search = search_in(Residual(), example=torch.randn(2, 3, 8, 8), share=share)
     kept = {}
     for trunk in (1.0, 3.0):
         masks = search.budget.choose(started(Capacity(trunk=trunk, exponent=0.0), search).scores())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -23,7 +24,7 @@ from trainonce.pruning.distributed import (
     same_everywhere,
     unwrapped_model,
 )
-from trainonce.pruning.policies import AnchoredController, Controller, Policy
+from trainonce.pruning.policies import AnchoredController, Controller, FeatureRank, Policy
 
 TOTAL_STEPS = 120
 SECONDS = 150
@@ -31,7 +32,11 @@ pytestmark = pytest.mark.skipif(
     not dist.is_available() or not dist.is_gloo_available(), reason="this torch has no gloo"
 )
 
-POLICIES: dict[str, type[Policy]] = {"anchored": AnchoredController, "controller": Controller}
+POLICIES: dict[str, Callable[[], Policy]] = {
+    "anchored": AnchoredController,
+    "controller": Controller,
+    "feature_rank": lambda: FeatureRank(num_images=16),
+}
 
 
 def net() -> nn.Module:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from support.searches import IMAGES, by_group, net, ranking, search_in, started, tower
+from support.searches import IMAGES, LABELS, by_group, net, ranking, search_in, started, tower
 from trainonce.errors import SettingError
 from trainonce.pruning.policies import (
     FilterNorm,
@@ -23,8 +23,6 @@ from trainonce.pruning.policies import (
     Taylor,
     Uniform,
 )
-
-LABELS = torch.tensor([0, 1, 2, 3])
 
 
 @pytest.mark.parametrize("order", [1, 2])

@@ -37,6 +37,13 @@ WAYS: dict[str, dict[str, Any]] = {
         "pull": trainonce.HalfSpace(),
     },
     "random": {"policy": policies.RandomChoice},
+    "soft_filter": {"policy": lambda: policies.SoftFilter(num_rounds=7)},
+    "soft_filter_twice": {
+        "policy": lambda: policies.SoftFilter(num_rounds=7),
+        "schedule": replace(SCHEDULE, first_cut_from=40),
+    },
+    "feature_rank": {"policy": policies.FeatureRank, "schedule": replace(SCHEDULE, update_every=5)},
+    "discrete_gates": {"policy": policies.DiscreteGates},
     "no_shrink": {"shrink": False},
     "two_cuts": {"schedule": replace(SCHEDULE, first_cut_from=40)},
     "two_cuts_of_norms": {"schedule": replace(SCHEDULE, first_cut_from=40), "policy": policies.FilterNorm},

@@ -106,7 +106,7 @@ def test_a_disk_that_is_full_from_the_first_epoch_on_is_told_once_and_shows_all_
         )
         check_scalars(disk / "run", result.history)
     assert sum("No space left" in line for line in view.lines) == 1
-    assert sum("room again" in line for line in view.lines) == 1
+    assert sum("disk space is available again" in line for line in view.lines) == 1
     assert same_weights(result.model, whole.model)
     assert "Traceback" not in "".join(capfd.readouterr())
 

@@ -34,4 +34,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "oto": policies.PenalizeAll,
     "static": policies.StaticSalience,
     "gradual": policies.Gradual,
+    "soft_filter": policies.SoftFilter,
+    "feature_rank": policies.FeatureRank,
+    "discrete_gates": policies.DiscreteGates,
 }

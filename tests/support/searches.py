@@ -17,6 +17,7 @@ from trainonce.pruning.policies import (
 from trainonce.pruning.units import Units
 
 IMAGES = torch.randn(4, 3, 6, 6, generator=torch.Generator().manual_seed(0))
+LABELS = torch.tensor([0, 1, 2, 3])
 
 
 def net() -> nn.Sequential:
@@ -50,14 +51,15 @@ def tower() -> nn.Sequential:
 def search_in(
     model: nn.Module,
     *,
+    example: Tensor = IMAGES,
     share: float = 0.5,
     seed: int = 0,
     progress: Callable[[], float] = lambda: 1.0,
     kind: type[Budget] = Budget,
 ) -> Search:
     tensors = dict(model.named_parameters())
-    units = Units.of(trainonce.inspect(model, IMAGES), tensors.keys())
-    return Search(units, tensors, kind.of_flops(units, share, 1), seed, 100, progress)
+    units = Units.of(trainonce.inspect(model, example), tensors.keys())
+    return Search(units, tensors, kind.of_flops(units, share, 1), seed, 100, progress, model)
 
 
 def started(policy: Policy, search: Search) -> Policy:

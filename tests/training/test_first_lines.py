@@ -44,12 +44,13 @@ def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_the_first_lines_say_what_is_trained_on_what(tmp_path: Path):
     view = Listener()
     result = fit(make_net(), make_data(), settings=make_settings(), out=tmp_path / "run", view=view)
-    data, model, budget, run, few = view.lines[:5]
+    data, model, start, budget, run, few = view.lines[:6]
     assert data == "data: 64 training and 32 validation samples"
     assert model == (
         f"model: Net, {result.report['before']['macs'] / 1000:.2f} k FLOPs (multiply-adds of one "
         "sample), 4.11 k parameters"
     )
+    assert start == "start: the weights that the model has; defaults of training from scratch"
     assert (
         budget == f"budget: 50 % of the FLOPs, at most {0.5 * result.report['before']['macs'] / 1000:.2f} k"
     )
@@ -58,7 +59,7 @@ def test_the_first_lines_say_what_is_trained_on_what(tmp_path: Path):
     assert f"({threads} thread" in run
     assert few.startswith("few controller updates (")
     log = (tmp_path / "run" / "log.txt").read_text(encoding="utf-8")
-    assert all(line in log for line in view.lines[:5])
+    assert all(line in log for line in view.lines[:6])
 
 
 def test_what_data_says_about_itself_is_said():
@@ -80,7 +81,7 @@ def test_what_data_says_about_itself_is_said():
         view=view,
     )
     assert view.lines[:2] == [f"data: {line}" for line in Described.summary]
-    assert view.lines[3].startswith("budget: 80 % of the parameters, at most ")
+    assert view.lines[4].startswith("budget: 80 % of the parameters, at most ")
 
 
 def test_the_command_says_it_on_stderr_and_quiet_says_nothing(capsys: pytest.CaptureFixture[str]):

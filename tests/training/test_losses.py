@@ -155,7 +155,7 @@ def test_a_full_disk_is_told_once_and_the_last_checkpoint_stays(
     view = Listener()
     if is_freed:
         result = fit(make_net(), make_data(), settings=settings, loss=calls, out=out, view=view)
-        assert [line for line in view.lines if "room again" in line]
+        assert [line for line in view.lines if "disk space is available again" in line]
     else:
         with pytest.raises(ValueError, match="No space left on device") as caught:
             fit(make_net(), make_data(), settings=settings, loss=calls, out=out, view=view)

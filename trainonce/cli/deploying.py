@@ -156,7 +156,10 @@ def _as_table(found: Bench, title: str) -> Table:
 
 
 def _place(device: str) -> str:
-    return f"{device} with {torch.get_num_threads()} threads" if device == "cpu" else device
+    if device != "cpu":
+        return device
+    threads = torch.get_num_threads()
+    return f"cpu with {threads} thread{'' if threads == 1 else 's'}"
 
 
 def _with_spread(found: Milliseconds) -> str:

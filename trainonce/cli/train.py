@@ -23,6 +23,7 @@ from trainonce.runs.report.run_table import as_run_table
 from trainonce.runs.report.writing import complete_report
 from trainonce.training.session import MAY_DIFFER
 from trainonce.training.settings import as_plain
+from trainonce.training.starts import ON_WHICH_DEFAULTS_DEPEND
 from trainonce.zoo.names import how_to_resume
 
 _EXAMPLES = """\
@@ -108,11 +109,13 @@ def _settle(arguments: argparse.Namespace) -> tuple[Run, Path, bool]:
             "the recipes."
         )
     run = Run() if arguments.recipe is None else find_recipe(arguments.recipe)
+    config: dict[str, Any] = {}
     if arguments.config is not None:
         config = read_yaml(arguments.config)
         if not arguments.print_config and "model" not in given:
             check_trust(config.get("model"), file=arguments.config, is_trusted=arguments.trust_code)
-        run = run_from(config, run)
+    # Defaults depend on these; whatever the file says takes the place of a default, not of a flag.
+    run = run_from(config | {name: given[name] for name in ON_WHICH_DEFAULTS_DEPEND & given.keys()}, run)
     if "epochs" in given and arguments.recipe is not None:
         run = scale_epochs(run, given["epochs"])
     if "keep_params" in given and "keep_flops" not in given:
@@ -153,4 +156,5 @@ def _settle_resumed(arguments: argparse.Namespace, given: dict[str, Any]) -> tup
         )
     if not arguments.print_config and "model" not in given:
         check_trust(config["model"], file=folder / CONFIG, is_trusted=arguments.trust_code)
-    return run_from(given, run_from(config, Run())), folder, True
+    # A run of an earlier trainonce lacks newer settings; the defaults of a run from scratch are what it did.
+    return run_from(as_plain(Run()) | config | given, Run()), folder, True

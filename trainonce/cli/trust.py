@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainonce.errors import SettingError
 from trainonce.messages.plain_text import in_one_line
-from trainonce.zoo.names import names_code
+from trainonce.zoo.names import names_code, needs_trust
 
 
 def add_trust_flag(parser: argparse.ArgumentParser) -> None:
@@ -25,12 +25,14 @@ def add_trust_flag(parser: argparse.ArgumentParser) -> None:
 def check_trust(source: object, *, file: Path, is_trusted: bool) -> None:
     """Raise SettingError if a file names its model as code and the user has not allowed that.
 
-    Nothing is imported. Names of torchvision or timm models are not code: they are looked up in a list.
+    Nothing is imported. Names of torchvision or timm models are looked up in a list.
     """
-    if is_trusted or not isinstance(source, str) or not names_code(source):
+    if is_trusted or not isinstance(source, str) or not needs_trust(source):
         return
     shown = in_one_line(source, 120)
+    what = "is Python code that this command would import and run"
+    if not names_code(source):
+        what = "this command would download from the Hugging Face hub"
     raise SettingError(
-        f"{file} names the model {shown}, which is Python code that this command would import and run. "
-        f"If you trust it, add --trust-code or --model {shown}."
+        f"{file} names the model {shown}, which {what}. If you trust it, add --trust-code or --model {shown}."
     )

@@ -43,7 +43,7 @@ def export_onnx(model: nn.Module, samples: Samples, path: Path) -> Exported:
         import onnxruntime
     except ImportError:
         raise ExportError(
-            "ONNX export needs more packages. Install them with: pip install 'trainonce[export]'"
+            "ONNX export needs more packages. Install them with: pip install onnx onnxscript onnxruntime"
         ) from None
     with _draft_of(path) as draft, warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -41,7 +41,7 @@ class OnnxRuntime(nn.Module):
             # An optional dependency, loaded by whoever asks for this engine.
             onnxruntime: Any = importlib.import_module("onnxruntime")
         except ImportError:
-            raise EngineError("not installed; pip install 'trainonce[export]'") from None
+            raise EngineError("not installed; pip install onnx onnxscript onnxruntime") from None
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from trainonce.errors import PrunerError
 from trainonce.messages.plain_text import quoted
@@ -41,15 +41,35 @@ class PruningRequest:
         check_one_budget(options.get("keep_flops"), options.get("keep_params"))
         return cls(dict(options))
 
-    def attach(self, model: nn.Module, optimizer: Any, *, example: Example, total_steps: int) -> Pruner:
+    def attach(
+        self,
+        model: nn.Module,
+        optimizer: Any,
+        *,
+        example: Example,
+        total_steps: int,
+        state: Mapping[str, Any] | None = None,
+    ) -> Pruner:
         """Attach as asked for; the example and the number of steps are the trainer's unless they were given.
 
-        The random streams of Python and numpy continue as if nothing had been inspected, so that a resumed
-        run draws the same numbers.
+        With the state of a run that the model was restored from, the pruner resumes it. The random streams of
+        Python and numpy continue as if nothing had been inspected, so that it draws the same numbers.
         """
         options = {"example": example, "total_steps": total_steps, **self.options}
         with _streams_kept():
-            return attach(model, optimizer, **options)
+            pruner = attach(model, optimizer, **options)
+        if state is not None:
+            pruner.load_state_dict(state)
+        return pruner
+
+
+def advanced(pruner: Pruner, loss: Callable[[], Tensor]) -> bool:
+    """Whether the model was cut in this step, after which the pruner has finished if it was the last."""
+    num_cuts = len(pruner.cuts)
+    pruner.step(loss)
+    if pruner.num_steps >= pruner.total_steps:
+        pruner.finish()
+    return len(pruner.cuts) > num_cuts
 
 
 @contextmanager

@@ -85,6 +85,7 @@ class AutoTrainOnce:
             settings.seed,
             timetable.num_updates,
             lambda: timetable.search_progress(self.num_steps),
+            model,
         )
         policy.start(self._search)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from trainonce.pruning.attached import note_attached, pruners_of
 from trainonce.pruning.budget import Budget, check_one_budget
 from trainonce.pruning.distributed import safe_to_reshape, unwrapped_model, unwrapped_optimizer
 from trainonce.pruning.guards.optimizer_state import refusal
+from trainonce.pruning.method import Method
 from trainonce.pruning.notices import warn_user
 from trainonce.pruning.optimizers import as_one
 from trainonce.pruning.policies.policy import Policy
@@ -43,6 +45,7 @@ def attach(
     keep_params: float | None = None,
     protect: Sequence[str] = (),
     round_to: int | None = None,
+    method: Method | str | None = None,
     policy: Policy | None = None,
     schedule: Schedule | None = None,
     strength: Strength | None = None,
@@ -66,6 +69,7 @@ def attach(
         keep_params: Share of the model's parameters to keep, instead of keep_flops.
         protect: Modules that must keep all their channels, as patterns: `["head*", "layer4.*"]`.
         round_to: Make widths multiples of this; None: about 1/16 of each width, at most 16.
+        method: The next four in one word, such as "paper"; None: this library's, with what you change.
         policy: What chooses the channels; None: a controller network. See `trainonce.policies`.
         schedule: When the search starts and ends, and when the model is cut; None: `Schedule()`.
         strength: How hard channels that go are pulled to zero; None: `Strength()`.
@@ -77,38 +81,74 @@ def attach(
 
     Example: `pruner = trainonce.attach(model, optimizer, example=images, keep_flops=0.45, total_steps=1000)`
     """
-    settings = PruningSettings.of(total_steps, policy, schedule, strength, pull, shrink=shrink, seed=seed)
-    inner, optimizer = _checked(model, optimizer)
-    others = _find_others(inner, optimizer)
-    trained = {id(part) for group in optimizer.param_groups for part in group["params"] if part.requires_grad}
-    tensors = {name: parameter for name, parameter in inner.named_parameters() if id(parameter) in trained}
-    restored = restoring_plans(inner)
-    dense = widened(inner, restored) if restored else None
+    chosen = PruningSettings.of(total_steps, method, policy, schedule, strength, pull, seed, shrink=shrink)
+    trained = _Trained.of(model, optimizer)
+    others = _find_others(trained.model, trained.optimizer)
     # Policies take gradients of the cost when they start, whatever mode the caller is in.
     with torch.inference_mode(False), torch.enable_grad():
-        budget = find_budget(
-            dense or inner,
+        budget = trained.budget(example, keep_flops, keep_params, protect, round_to)
+        _check_length(total_steps, budget)
+        pruner = Pruner(trained.algorithm(budget, chosen, followers))
+    return _in_place_of(others, pruner)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Trained:
+    """A model and its optimizers without their wrappers."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    tensors: Mapping[str, nn.Parameter]
+    """The parameters that are trained."""
+
+    dense: nn.Module | None
+    """A copy of a restored model as it was before its cuts; None for a model that is whole."""
+
+    @classmethod
+    def of(cls, model: nn.Module, optimizer: Any) -> _Trained:
+        """PrunerError if the model can't be cut with these optimizers."""
+        inner, joint = _checked(model, optimizer)
+        trained = {id(part) for group in joint.param_groups for part in group["params"] if part.requires_grad}
+        plans = restoring_plans(inner)
+        return cls(
+            inner,
+            joint,
+            {name: parameter for name, parameter in inner.named_parameters() if id(parameter) in trained},
+            widened(inner, plans) if plans else None,
+        )
+
+    def budget(
+        self,
+        example: Example | Partition,
+        keep_flops: float | None,
+        keep_params: float | None,
+        protect: Sequence[str],
+        round_to: int | None,
+    ) -> Budget:
+        """What the dense model may cost."""
+        return find_budget(
+            self.dense or self.model,
             example=example,
-            trained=tensors.keys(),
+            trained=self.tensors.keys(),
             keep_flops=keep_flops,
             keep_params=keep_params,
             protect=protect,
             round_to=round_to,
         )
-        _check_length(total_steps, budget)
-        pruner = Pruner(
-            AutoTrainOnce(
-                inner,
-                optimizer,
-                tensors=tensors,
-                budget=budget,
-                settings=settings,
-                followers=followers,
-                dense=dense,
-            )
+
+    def algorithm(
+        self, budget: Budget, settings: PruningSettings, followers: Sequence[object] | None
+    ) -> AutoTrainOnce:
+        """What prunes it."""
+        return AutoTrainOnce(
+            self.model,
+            self.optimizer,
+            tensors=self.tensors,
+            budget=budget,
+            settings=settings,
+            followers=followers,
+            dense=self.dense,
         )
-    _replace(others, pruner)
-    return pruner
 
 
 def find_budget(
@@ -218,8 +258,8 @@ def _parameters_of(optimizer: torch.optim.Optimizer) -> set[int]:
     return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
 
 
-def _replace(others: list[Pruner], pruner: Pruner) -> None:
-    """Detach the others; warn if one of them had begun, because what it learned is lost."""
+def _in_place_of(others: list[Pruner], pruner: Pruner) -> Pruner:
+    """The pruner, with the others detached; a warning if one of them had begun: what it learned is lost."""
     for other in others:
         other.detach()
         if other.num_steps:
@@ -233,3 +273,4 @@ def _replace(others: list[Pruner], pruner: Pruner) -> None:
                 "the model is unchanged."
             )
     note_attached(pruner)
+    return pruner

@@ -14,6 +14,7 @@ from trainonce.pruning.finishing import refusal_to_finish
 from trainonce.pruning.guards.stepwatch import StepWatch
 from trainonce.pruning.notices import warn_user
 from trainonce.pruning.optimizers import members_of
+from trainonce.pruning.policies.policy import Policy
 from trainonce.pruning.progress import Progress
 from trainonce.pruning.pruner_state import STATE_VERSION, check_pruner_state
 from trainonce.pruning.restored import are_same_cuts, note_restored, restoring_plans
@@ -46,8 +47,8 @@ class Pruner:
             before=lambda: self._algorithm.before_optimizer_step(),
             after=lambda: self._algorithm.after_optimizer_step(),
         )
-        num_updates = self._timetable.num_updates
-        if algorithm.settings.policy.uses_loss and num_updates < FEW_UPDATES and self.keep_target < 1:
+        num_updates, learns = self._timetable.num_updates, self.policy.uses_loss and self.policy.learns
+        if learns and num_updates < FEW_UPDATES and self.keep_target < 1:
             warn_user(ShortRunWarning(num_updates, enough_steps(self.schedule, self._timetable.total_steps)))
 
     def step(self, loss: Callable[[], Tensor] | None = None) -> bool:
@@ -66,12 +67,11 @@ class Pruner:
             raise PrunerError("this pruner has finished. Attach a new one to prune further.")
         self._check_attached("step")
         self._check_loaded("step")
-        total_steps = self._timetable.total_steps
-        if self.num_steps >= total_steps:
+        if self.num_steps >= self.total_steps:
             self._notices.once(
                 "beyond the end",
-                f"step() was called more than total_steps={total_steps} times and does nothing anymore. Call "
-                "finish().",
+                f"step() was called more than total_steps={self.total_steps} times and does nothing anymore. "
+                "Call finish().",
             )
             return False
         if self._algorithm.needs_loss and not callable(loss):
@@ -123,6 +123,11 @@ class Pruner:
         return self._algorithm.num_steps
 
     @property
+    def total_steps(self) -> int:
+        """How many steps the whole run has, as it was given to `attach`."""
+        return self._timetable.total_steps
+
+    @property
     def model(self) -> nn.Module:
         """The model that is pruned, without wrappers."""
         return self._algorithm.model
@@ -141,6 +146,11 @@ class Pruner:
     def schedule(self) -> Schedule:
         """The schedule, as it was given to `attach`."""
         return self._algorithm.settings.schedule
+
+    @property
+    def policy(self) -> Policy:
+        """What chooses."""
+        return self._algorithm.settings.policy
 
     @property
     def controller_loss(self) -> float | None:
@@ -241,9 +251,9 @@ class Pruner:
         check_pruner_state(
             state,
             fingerprint=self._fingerprint(),
-            total_steps=self._timetable.total_steps,
+            total_steps=self.total_steps,
             units=self._units,
-            policy=self._algorithm.settings.policy,
+            policy=self.policy,
         )
         if self.cuts:
             raise PrunerError(
@@ -265,7 +275,7 @@ class Pruner:
         return Progress(
             self.phase,
             self.num_steps,
-            self._timetable.total_steps,
+            self.total_steps,
             self.keep_now,
             self.keep_target,
             self._budget.counted,

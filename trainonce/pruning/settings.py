@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from trainonce.errors import PrunerError
 from trainonce.messages.limits import SEED, Limits, check_value
 from trainonce.messages.plain_text import shorten
-from trainonce.pruning.policies.default import default_policy
+from trainonce.pruning.method import Method, find_method
 from trainonce.pruning.policies.policy import Policy
-from trainonce.pruning.pulling.projection import Proximal, Pull
+from trainonce.pruning.pulling.projection import Pull
 from trainonce.pruning.schedule import Schedule, Strength, Timetable
 
 _STEPS = Limits(kind=int, at_least=1)
@@ -33,13 +33,14 @@ class PruningSettings:
     def of(
         cls,
         total_steps: int,
+        method: Method | str | None,
         policy: Policy | None,
         schedule: Schedule | None,
         strength: Strength | None,
         pull: Pull | None,
+        seed: int,
         *,
         shrink: bool,
-        seed: int,
     ) -> PruningSettings:
         """The settings with defaults for what is None; PrunerError for anything of the wrong kind."""
         if not _STEPS.allows(total_steps):
@@ -57,12 +58,14 @@ class PruningSettings:
                 "pull must be an object such as trainonce.Proximal() or trainonce.HalfSpace(), got "
                 f"{kind_of(pull)}."
             )
+        parts = {"policy": policy, "schedule": schedule, "strength": strength, "pull": pull}
+        found = _checked_method(method, [name for name, part in parts.items() if part is not None])
         return cls(
             total_steps=total_steps,
-            policy=default_policy() if policy is None else policy,
-            schedule=Schedule() if schedule is None else schedule,
-            strength=Strength() if strength is None else strength,
-            pull=Proximal() if pull is None else pull,
+            policy=found.policy() if policy is None else policy,
+            schedule=found.schedule if schedule is None else schedule,
+            strength=found.strength if strength is None else strength,
+            pull=found.pull if pull is None else pull,
             shrink=shrink,
             seed=seed,
         )
@@ -71,6 +74,19 @@ class PruningSettings:
     def timetable(self) -> Timetable:
         """The schedule in steps; SettingError if its phases are out of order."""
         return self.schedule.in_steps(self.total_steps)
+
+
+def _checked_method(method: Method | str | None, given: list[str]) -> Method:
+    """The method, the default one if it is None; PrunerError if parts of it were `given` beside it."""
+    if method is None:
+        return Method.default()
+    found = find_method(method)
+    if given:
+        raise PrunerError(
+            f"method {found.name} and {given[0]} are both given, and a method has its own {given[0]}. Leave "
+            f"one out, or change the method: dataclasses.replace(trainonce.Method.paper(), {given[0]}=...)."
+        )
+    return found
 
 
 def _check_kind(value: object, kind: type, words: str) -> None:

@@ -1,4 +1,4 @@
-"""Recipes for every row of the paper's two result tables: optimizer, schedule, epochs and budget.
+"""Recipes for every row of the paper's two result tables: optimizer, schedule, epochs, budget and method.
 
 The paper's p is a fraction of the FLOPs that its gates can reach. `keep_flops` is a fraction of the whole
 model, so layers without gates (stem, shortcut projections, classifier; for MobileNetV2 also the first block
@@ -129,16 +129,21 @@ def imagenet_mobilenet_run(row: Row) -> Run:
 
 
 def _sgd_run(row: Row) -> Run:
-    return Run(model=row.model, data=row.data, keep_flops=row.keep_flops, lr=0.1, weight_decay=1e-4)
+    return Run(
+        model=row.model,
+        data=row.data,
+        keep_flops=row.keep_flops,
+        method="paper",
+        lr=0.1,
+        weight_decay=1e-4,
+    )
 
 
 def run_of(row: Row) -> Run:
-    """The recipe of a row, with the paper's phases."""
+    """The recipe of a row, by the paper's method."""
     if row.data != "imagenet":
-        run = cifar_run(row)
-    else:
-        run = imagenet_mobilenet_run(row) if "mobilenet" in row.model else imagenet_resnet_run(row)
-    return replace(run, search_from=0.10, shrink_from=0.20, first_cut_from=0.50, settle_from=0.50)
+        return cifar_run(row)
+    return imagenet_mobilenet_run(row) if "mobilenet" in row.model else imagenet_resnet_run(row)
 
 
 def _register(row: Row) -> None:

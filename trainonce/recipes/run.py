@@ -18,16 +18,20 @@ from trainonce.errors import DataError, SettingError, UnknownModelError
 from trainonce.messages.plain_text import LARGEST_WHOLE, kind_and_reason, shorten, steers
 from trainonce.messages.suggestions import did_you_mean
 from trainonce.pruning.attachment import find_budget
+from trainonce.runs.folder import has_checkpoint
 from trainonce.runs.report.live import View
 from trainonce.structure.partition import Partition
 from trainonce.surgery.inspection import inspect
 from trainonce.training.limits import limits_of, setting
+from trainonce.training.methods import dropped_for_method
 from trainonce.training.preparation import prepare
 from trainonce.training.results.outcome import Result
 from trainonce.training.settings import RENAMED, Settings, as_plain
 from trainonce.training.stages import Request, run_stages
+from trainonce.training.starts import dropped_defaults
 from trainonce.zoo.inputs import draw_image
-from trainonce.zoo.sources import Build, build, check_name
+from trainonce.zoo.names import names_code
+from trainonce.zoo.sources import Build, Source, build, check_name
 
 LONGEST_TEXT = 4096
 
@@ -46,7 +50,6 @@ class Run(Settings):
         None, "folder of the data set's files; missing ones are downloaded there", str
     )
     download: bool = setting(True, "download missing data", bool)
-    pretrained: bool = setting(False, "start from pretrained weights", bool)
     num_classes: int | None = setting(
         None, "number of classes, if it differs from the data's", int, at_least=2, at_most=1_000_000
     )
@@ -95,7 +98,8 @@ def run_from(values: Mapping[str, Any], start: Run) -> Run:
             changes[name] = tuple(_as_kind(item, found.kind) for item in value)
         else:
             changes[name] = _as_kind(value, found.kind)
-    return replace(start, **changes)
+    dropped = dropped_defaults(start, changes) | dropped_for_method(start, changes)
+    return replace(start, **dropped, **changes)
 
 
 def check_text(name: str, value: Any) -> None:
@@ -152,17 +156,34 @@ def find_shape(run: Run) -> tuple[Run, DataSet | Shape | None]:
 
 
 def build_run_model(run: Run, data: DataSet | Shape) -> nn.Module:
-    """The model of a run with its initial weights, which depend on the seed."""
+    """The model of a run, to load weights into: nothing is downloaded."""
+    return _build(run, data, is_empty=True).model
+
+
+def _build(run: Run, data: DataSet | Shape, *, is_empty: bool) -> Source:
+    """The model of a run with its initial weights, which depend on the seed.
+
+    An empty one has no pretrained weights.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(run.seed)
         wanted = Build(
             num_classes=run.num_classes or data.num_classes,
             image_size=data.image_size,
             pretrained=run.pretrained,
+            is_empty=is_empty,
         )
-        model = build(run.model, wanted=wanted).model
-    _check_output(run, model, data)
-    return model
+        found = build(run.model, wanted=wanted)
+    _check_output(run, found.model, data)
+    return found
+
+
+def _origin_of(run: Run, source: Source) -> str | None:
+    """Where the model's weights come from, if they are the library's."""
+    if not run.pretrained or names_code(run.model):
+        return None
+    said = f"pretrained weights of {source.name}"
+    return said if source.new_head is None else f"{said}; {source.new_head}"
 
 
 def inspect_within_budget(run: Run, model: nn.Module, shape: DataSet | Shape) -> Partition | None:
@@ -183,17 +204,21 @@ def inspect_within_budget(run: Run, model: nn.Module, shape: DataSet | Shape) ->
     return partition
 
 
-def train(run: Run, *, out: Path | None, resume: bool, view: View | None) -> Result:
-    """Do a run that `check_run` has accepted.
+def train(
+    run: Run, *, out: Path | None, resume: bool, view: View | None, data: DataSet | None = None
+) -> Result:
+    """Do a run that `check_run` has accepted; on `data`, if it is opened already, or a part of it.
 
     Device, model and budget are checked before the data is read, which may be a long download.
     """
     run, shape = find_shape(run)
     prepared = prepare(run)
-    data: DataSet | None = None
     if shape is None:
-        shape = data = open_run_data(run)
-    model = build_run_model(run, shape)
+        shape = data = data or open_run_data(run)
+    # A checkpoint has all weights, so that a resumed run needs no download.
+    is_empty = resume and out is not None and has_checkpoint(out)
+    source = _build(run, shape, is_empty=is_empty)
+    model = source.model
     partition = inspect_within_budget(run, model, shape)
     data = data or open_run_data(run)
     if (data.num_classes, data.image_size) != (shape.num_classes, shape.image_size):
@@ -209,6 +234,7 @@ def train(run: Run, *, out: Path | None, resume: bool, view: View | None) -> Res
         out=out,
         resume=resume,
         view=view,
+        origin=_origin_of(run, source),
         partition=partition,
     )
     return run_stages(request)

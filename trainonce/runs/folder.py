@@ -96,6 +96,11 @@ def check_start(folder: Path, *, resume: bool) -> Stage:
     return stage
 
 
+def has_checkpoint(folder: Path) -> bool:
+    """Whether the run in a folder can only go on from a checkpoint, and not begin again."""
+    return any(path.is_dir() for path in (folder / CHECKPOINTS).glob(f"step-{9 * '[0-9]'}"))
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """The configuration of the run in a folder."""
     return read_yaml(folder / CONFIG)

@@ -13,10 +13,11 @@ from trainonce.errors import SettingError
 from trainonce.messages.limits import Limits, check_value
 from trainonce.messages.plain_text import shorten
 from trainonce.pruning.distributed import unwrapped_optimizer
+from trainonce.pruning.method import Method
 from trainonce.pruning.policies.policy import Policy
 from trainonce.training.batches.sources import Source
-from trainonce.training.limits import defaults_of
 from trainonce.training.loop.learning_rate import Rates, shown
+from trainonce.training.methods import PARTS
 from trainonce.training.optimizers import OPTIMIZERS
 from trainonce.training.settings import Settings, as_plain, with_changes
 
@@ -84,6 +85,22 @@ def check_arguments(*, out: Any, settings: Any, loss: Any, policy: Any, view: An
         raise SettingError("view and quiet can't be combined. Pass one of them.")
 
 
+def started_settings(settings: Settings | None, *, pretrained: Any, weights: Any) -> Settings:
+    """The settings with the start that `fit` was told; its defaults must be those of that start."""
+    if weights is not None and not isinstance(weights, str | os.PathLike):
+        raise SettingError(f"weights must be the path of a file, got {shorten(weights)}.")
+    given = {"pretrained": pretrained, "weights": None if weights is None else os.fspath(weights)}
+    if settings is None:
+        return Settings(**given)
+    for name, value in given.items():
+        if value not in (None, False, getattr(settings, name)):
+            raise SettingError(
+                f"{name} is given beside settings, which have their defaults already. Pass it there: "
+                f"Settings({name}={shorten(value)}, ...)."
+            )
+    return settings
+
+
 def make_optimizer(given: Any, model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
     """The optimizer that was passed, that a function returned, or that the settings name."""
     if given is None:
@@ -130,7 +147,7 @@ def settle(settings: Settings, train: Source, rates: Rates) -> tuple[Settings, l
         notes.append(
             f"using batch_size={batch_size} from the settings, not the DataLoader's {train.batch_size}"
         )
-    if settings.lr not in (rates.highest, defaults_of(Settings)["lr"]):
+    if settings.lr not in (rates.highest, settings.start.defaults(settings.opt)["lr"]):
         notes.append(
             f"using the optimizer's learning rate {shown(rates.own)}, not lr={settings.lr:g} from the "
             "settings"
@@ -139,12 +156,14 @@ def settle(settings: Settings, train: Source, rates: Rates) -> tuple[Settings, l
 
 
 def describe_config(
-    settings: Settings, config: Any, *, optimizer: Any, policy: Policy | None
+    settings: Settings, config: Any, *, optimizer: Any, policy: Policy | None, method: Method | None
 ) -> dict[str, Any]:
-    """The settings as `config.yaml` records them; a policy object is recorded by its class."""
+    """The settings as `config.yaml` records them; a policy object by its class, a method by its name."""
     found = dict(as_plain(settings) if config is None else config)
     if optimizer is not None:
         found = {name: value for name, value in found.items() if name not in OF_OPTIMIZERS}
     if policy is not None:
         found["policy"] = type(policy).__name__
+    if method is not None:
+        found = {name: value for name, value in found.items() if name not in PARTS} | {"method": method.name}
     return found

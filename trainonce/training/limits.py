@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, field, fields
+from dataclasses import field, fields
 from typing import Any
 
 from trainonce.errors import SettingError
@@ -12,9 +12,13 @@ from trainonce.messages.plain_text import shorten
 
 def setting(default: Any, help: str, kind: type, **limits: Any) -> Any:
     """A dataclass field with its default, help text and limits."""
-    return field(
-        default=default, metadata={"limits": Limits(help=help, kind=kind, optional=default is None, **limits)}
-    )
+    limits = {"optional": default is None} | limits
+    return field(default=default, metadata={"limits": Limits(help=help, kind=kind, **limits)})
+
+
+def dependent_setting(help: str, kind: type, **limits: Any) -> Any:
+    """A field whose default depends on others: the class replaces None when it is made."""
+    return setting(None, help, kind, optional=False, **limits)
 
 
 def limits_of(settings: Any) -> dict[str, Limits]:
@@ -23,8 +27,9 @@ def limits_of(settings: Any) -> dict[str, Limits]:
 
 
 def defaults_of(settings: type) -> dict[str, Any]:
-    """The default of every field."""
-    return {found.name: found.default for found in fields(settings) if found.default is not MISSING}
+    """The default of every field, as an object made without arguments has it."""
+    plain = settings()
+    return {found.name: getattr(plain, found.name) for found in fields(settings)}
 
 
 def check_fields(settings: Any) -> None:

@@ -15,6 +15,8 @@ DEFAULT_POLICY = "controller"
 POLICIES: dict[str, Callable[[], Policy]] = {
     DEFAULT_POLICY: default_policy,
     "capacity": policies.Capacity,
+    "discrete_gates": policies.DiscreteGates,
+    "feature_rank": policies.FeatureRank,
     "filter_norm": policies.FilterNorm,
     "geometric_median": policies.GeometricMedian,
     "gradual": policies.Gradual,
@@ -22,6 +24,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "paper_controller": policies.Controller,
     "penalize_all": policies.PenalizeAll,
     "random": policies.RandomChoice,
+    "soft_filter": policies.SoftFilter,
     "static_salience": policies.StaticSalience,
     "taylor": policies.Taylor,
     "uniform": policies.Uniform,

@@ -33,7 +33,7 @@ from trainonce.zoo.names import how_to_resume
 
 log = logging.getLogger("trainonce")
 SECONDS_BETWEEN_VIEWS = 0.25
-MAY_DIFFER = RESUMABLE | {"data_dir", "workers", "download"}
+MAY_DIFFER = RESUMABLE | {"data_dir", "workers", "download", "weights"}
 
 
 class Session:

@@ -6,10 +6,18 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from trainonce.errors import SettingError
-from trainonce.pruning.schedule import Schedule
-from trainonce.training.limits import check_fields, setting
+from trainonce.pruning.schedule import Schedule, Strength
+from trainonce.training.limits import check_fields, dependent_setting, setting
+from trainonce.training.methods import DEFAULT_METHOD, METHODS, check_method, with_method
 from trainonce.training.optimizers import OPTIMIZERS
-from trainonce.training.policy_names import DEFAULT_POLICY, POLICIES
+from trainonce.training.policy_names import POLICIES
+from trainonce.training.starts import (
+    FINE_TUNING,
+    FROM_SCRATCH,
+    Start,
+    other_when_fine_tuning,
+    start_of,
+)
 
 DEFAULT_BATCH_SIZE = 128
 NO_BUDGET = (
@@ -21,6 +29,21 @@ NO_BUDGET = (
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
     """Everything about a training run except its model and data."""
+
+    pretrained: bool = setting(
+        False,
+        "start from pretrained weights, with the defaults of fine-tuning; for fit: the model has them",
+        bool,
+    )
+    weights: str | None = setting(
+        None,
+        "start from the weights in this file (.safetensors, or a checkpoint of torch.save), with the "
+        "defaults of fine-tuning",
+        str,
+    )
+    weights_sha256: str | None = setting(
+        None, "refuse a weights file with another sha256; a run records the one it has used", str
+    )
 
     keep_flops: float | None = setting(
         None,
@@ -41,25 +64,45 @@ class Settings:
         int,
         at_least=1,
     )
-    search_from: float = setting(
-        0.05, "fraction of the run after which the mask search starts", float, at_least=0, below=1
+    method: str = setting(
+        DEFAULT_METHOD,
+        "how to prune; paper: as in the paper, its controller, phases and constant lambda, with one cut",
+        str,
+        choices=tuple(METHODS),
     )
-    shrink_from: float = setting(
-        0.10, "fraction of the run after which masked channels are pulled to zero", float, at_least=0, below=1
+    search_from: float = dependent_setting(
+        f"fraction of the run after which the mask search starts{other_when_fine_tuning('search_from')}",
+        float,
+        at_least=0,
+        below=1,
+    )
+    shrink_from: float = dependent_setting(
+        "fraction of the run after which masked channels are pulled to zero", float, at_least=0, below=1
     )
     first_cut_from: float | None = setting(
         None,
-        "fraction of the run at which the first channels are cut; by default 0.2; settle_from cuts only once",
+        "fraction of the run at which the first channels are cut; by default 0.2"
+        f"{other_when_fine_tuning('first_cut_from')}; settle_from cuts only once",
         float,
         above=0,
         below=1,
     )
-    settle_from: float = setting(
-        0.45, "fraction of the run after which the masks are final", float, above=0, below=1
+    settle_from: float = dependent_setting(
+        f"fraction of the run after which the masks are final{other_when_fine_tuning('settle_from')}",
+        float,
+        above=0,
+        below=1,
     )
-    policy: str = setting(DEFAULT_POLICY, f"how channels are scored: {', '.join(POLICIES)}", str)
-    controller_share: float = setting(
-        0.05, "fraction of the training data that the mask search uses", float, above=0, at_most=1
+    zero_within: float = dependent_setting(
+        "fraction of the run in which channels that go are brought to zero, before they are cut"
+        f"{other_when_fine_tuning('zero_within')}",
+        float,
+        above=0,
+        at_most=1,
+    )
+    policy: str = dependent_setting(f"how channels are scored: {', '.join(POLICIES)}", str)
+    controller_share: float = dependent_setting(
+        "fraction of the training data that the mask search uses", float, above=0, at_most=1
     )
 
     epochs: int = setting(100, "passes over the training data", int, at_least=1, at_most=1_000_000)
@@ -80,12 +123,18 @@ class Settings:
         at_most=65_536,
     )
     opt: str = setting("sgd", "optimizer", str, choices=tuple(OPTIMIZERS))
-    lr: float = setting(0.1, "peak learning rate", float, above=0, at_most=100)
+    lr: float = dependent_setting(
+        f"peak learning rate; {FROM_SCRATCH.adaptive_lr:g} for adam, adamw and nadam"
+        f"{other_when_fine_tuning('lr')}, and {FINE_TUNING.adaptive_lr:g} for those",
+        float,
+        above=0,
+        at_most=100,
+    )
     momentum: float = setting(0.9, "momentum of sgd and rmsprop", float, at_least=0, below=1)
     nesterov: bool = setting(False, "Nesterov momentum (sgd only)", bool)
     weight_decay: float = setting(1e-4, "weight decay", float, at_least=0, below=1)
     sched: str = setting("cosine", "learning rate schedule", str, choices=("cosine", "step", "constant"))
-    warmup_epochs: float = setting(0.0, "epochs of learning rate warmup", float, at_least=0)
+    warmup_epochs: float = dependent_setting("epochs of learning rate warmup", float, at_least=0)
     min_lr: float = setting(0.0, "final learning rate of the cosine schedule", float, at_least=0)
     decay_epochs: tuple[float, ...] = setting(
         (), "epochs at which --sched step lowers the learning rate", float, several=True, above=0
@@ -124,8 +173,22 @@ class Settings:
     tensorboard: bool = setting(False, "write TensorBoard logs", bool)
 
     def __post_init__(self) -> None:
+        for name, default in self.defaults.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, default)
         check_fields(self)
+        check_method(self)
         check_pairs(self)
+
+    @property
+    def start(self) -> Start:
+        """Where the run starts from, with the defaults that are in force."""
+        return start_of(pretrained=self.pretrained, weights=self.weights)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The defaults that depend on the start, the optimizer and the method."""
+        return with_method(self.start.defaults(self.opt), self.method)
 
     @property
     def is_pruning(self) -> bool:
@@ -152,6 +215,11 @@ class Settings:
             settle_from=self.settle_from,
         )
 
+    @property
+    def strength(self) -> Strength:
+        """How hard channels are pulled to zero."""
+        return Strength(zero_within=self.zero_within)
+
 
 RENAMED = {"keep": "protect"}
 """Settings of trainonce 0.1, and what they are called now."""
@@ -170,13 +238,17 @@ def check_budget(settings: Settings) -> None:
 
 def check_pairs(settings: Settings) -> None:
     """Raise SettingError if two settings contradict each other."""
+    if settings.pretrained and settings.weights is not None:
+        raise SettingError("pretrained and weights are both set. Pass one of them.")
+    if settings.weights_sha256 is not None and settings.weights is None:
+        raise SettingError("weights_sha256 is set without weights. Pass the file, too, or leave it out.")
     if settings.keep_flops is not None and settings.keep_params is not None:
         raise SettingError("keep_flops and keep_params are both set. Pass one of them.")
     if not settings.search_from <= settings.shrink_from <= settings.settle_from:
         raise SettingError(
             "search_from, shrink_from and settle_from must be in ascending order, got "
             f"{settings.search_from}, {settings.shrink_from} and {settings.settle_from}. The defaults are "
-            "0.05, 0.1 and 0.45."
+            f"{settings.start.search_from}, {settings.start.shrink_from} and {settings.start.settle_from}."
         )
     first = settings.first_cut_from
     if first is not None and not settings.shrink_from <= first <= settings.settle_from:

@@ -32,6 +32,7 @@ from trainonce.training.loop.processes import moved
 from trainonce.training.loop.signals import StopFlag
 from trainonce.training.loop.surroundings import Surroundings, surrounded
 from trainonce.training.loop.trainer import Trainer
+from trainonce.training.origin import Origin, describe_start, find_origin
 from trainonce.training.preparation import Prepared
 from trainonce.training.results.announcement import describe_data, few_updates_line, first_lines
 from trainonce.training.results.closing import make_report, write_page
@@ -55,6 +56,8 @@ class Request:
     optimizer: Optimizer | None = None
     view: View | None = None
     quiet: bool = False
+    origin: str | None = None
+    """Where the model's weights come from, if it is not the file in the settings."""
     partition: Partition | None = None
     """What `inspect` found on this model, if it was inspected already."""
 
@@ -67,6 +70,7 @@ class _Parts:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     settings: Settings
+    origin: Origin
     train: Source
     validation: Source
     where: Surroundings
@@ -80,6 +84,9 @@ def run_stages(request: Request) -> Result:
         where = stack.enter_context(surrounded(prepared.settings, prepared.device, prepared.precision))
         stop = stack.enter_context(StopFlag())
         model = unwrapped_model(request.model)
+        origin = find_origin(
+            prepared.settings, model, words=request.origin, out=request.out, resume=request.resume
+        )
         model = model.to(device=where.device, memory_format=where.layout).train()  # type: ignore
         where.processes.agree_on_weights(model)
         optimizer = make_optimizer(request.optimizer, model, prepared.settings)
@@ -88,7 +95,12 @@ def run_stages(request: Request) -> Result:
         settings, notes = settle(prepared.settings, train, rates)
         session = Session(
             out=request.out,
-            config={**request.config, "batch_size": settings.batch_size, "lr": settings.lr},
+            config={
+                **request.config,
+                "batch_size": settings.batch_size,
+                "lr": settings.lr,
+                **({} if origin.sha256 is None else {"weights_sha256": origin.sha256}),
+            },
             data=request.data,
             environment=describe_environment(
                 seed=settings.seed, world_size=where.processes.world_size, device=where.device
@@ -99,7 +111,8 @@ def run_stages(request: Request) -> Result:
             has_scalars=settings.tensorboard,
         )
         stack.enter_context(session.opened(resume=request.resume))
-        parts = _Parts(request, model, optimizer, settings, train, validation, where)
+        origin.apply(model)
+        parts = _Parts(request, model, optimizer, settings, origin, train, validation, where)
         return _train_and_report(session, parts, notes)
 
 
@@ -113,7 +126,8 @@ def _train_and_report(session: Session, parts: _Parts, notes: Sequence[str]) -> 
         trainer = _make_trainer(parts)
     before = describe_model(parts.model, one_sample(validation, where.device))
     name = session.config.get("model", type(parts.model).__name__)
-    lines = first_lines(trainer, name=str(name), data=data, before=before, device=where.device)
+    start = describe_start(parts.settings, parts.origin)
+    lines = first_lines(trainer, name=str(name), data=data, before=before, start=start, device=where.device)
     few = few_updates_line(trainer)
     session.begin(trainer, [*lines, *notes, *([few] if few else [])])
     for warning in caught:
@@ -126,6 +140,7 @@ def _train_and_report(session: Session, parts: _Parts, notes: Sequence[str]) -> 
     report: dict[str, Any] = {}
     if where.processes.is_first:
         report = make_report(session, trainer, small, dense=dense, before=before, validation=validation)
+        report["start"] = start
     session.finish(report)
     if session.out is not None and where.processes.is_first:
         write_page(session, session.out, report)
@@ -153,7 +168,7 @@ def _make_trainer(parts: _Parts) -> Trainer:
         loss=request.loss or CrossEntropy(settings.smoothing),
         mixing=mixing,
         drawing=parts.train.drawing,
-        policy=request.prepared.policy,
+        method=request.prepared.method,
     )
 
 

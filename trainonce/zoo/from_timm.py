@@ -9,11 +9,12 @@ from typing import Any
 import timm
 from torch import nn
 
-from trainonce.errors import UnknownModelError
+from trainonce.errors import UnknownModelError, WeightsError
 from trainonce.messages.plain_text import kind_and_reason
 from trainonce.storage.artifact.about import About
+from trainonce.zoo.head import NewHead
 from trainonce.zoo.inputs import draw_image
-from trainonce.zoo.sources import Build, Source, refuse_name
+from trainonce.zoo.sources import Build, Source, downloading, refuse_name
 
 _LARGEST_SIZE = 256
 _PLAIN_NAME = re.compile(r"[\w.-]+")
@@ -29,7 +30,10 @@ def build_model(name: str, wanted: Build) -> Source:
     source = f"timm:{name}"
     _check_name(name)
     try:
-        model = _create(name, wanted)
+        with downloading(source):
+            model = _create(name, wanted)
+    except WeightsError:
+        raise
     except Exception as error:
         raise UnknownModelError(f"{source} can't be built ({kind_and_reason(error)}).") from error
     made_for: Any = model.pretrained_cfg
@@ -38,7 +42,20 @@ def build_model(name: str, wanted: Build) -> Source:
         height = width = wanted.image_size
     elif not made_for.get("fixed_input_size", False):
         height, width = min(height, _LARGEST_SIZE), min(width, _LARGEST_SIZE)
-    return Source(name=source, model=model.eval(), example=draw_image(1, channels, height, width))
+    return Source(
+        name=source,
+        model=model.eval(),
+        example=draw_image(1, channels, height, width),
+        new_head=_new_head(made_for, wanted) if wanted.loads else None,
+    )
+
+
+def _new_head(made_for: Any, wanted: Build) -> NewHead | None:
+    """The layer that timm has made anew, because the pretrained one has another number of classes."""
+    before, names = made_for.get("num_classes"), made_for.get("classifier")
+    if wanted.num_classes in (None, before) or not before or not names:
+        return None
+    return NewHead((names,) if isinstance(names, str) else tuple(names), before, wanted.num_classes)
 
 
 def rebuild_model(name: str, arguments: Mapping[str, Any]) -> nn.Module:
@@ -67,9 +84,7 @@ def _create(name: str, wanted: Build) -> Any:
     if wanted.image_size is not None:
         # Models with position embeddings take img_size; convolutional ones don't.
         try:
-            return timm.create_model(
-                name, pretrained=wanted.pretrained, img_size=wanted.image_size, **settings
-            )
+            return timm.create_model(name, pretrained=wanted.loads, img_size=wanted.image_size, **settings)
         except TypeError:
             pass
-    return timm.create_model(name, pretrained=wanted.pretrained, **settings)
+    return timm.create_model(name, pretrained=wanted.loads, **settings)

@@ -11,9 +11,11 @@ import torchvision
 from torch import nn
 
 from trainonce.errors import UnknownModelError
+from trainonce.messages.plain_text import kind_and_reason
 from trainonce.structure.channels import Example
+from trainonce.zoo.head import NewHead, replace_head
 from trainonce.zoo.inputs import draw_image
-from trainonce.zoo.sources import Build, Source, refuse_name
+from trainonce.zoo.sources import Build, Source, downloading, refuse_name
 
 _IMAGE_SIZES = {"inception_v3": 299, "ssd300_vgg16": 300, "ssdlite320_mobilenet_v3_large": 320}
 _CLIP_SHAPES = {
@@ -23,6 +25,11 @@ _CLIP_SHAPES = {
     "mvit_v2_s": (3, 16, 224, 224),
 }
 _DETECTION_SIZE = 320
+_AS_PRETRAINED = {
+    # What torchvision changes if it is asked for weights, beside the weights.
+    "googlenet": {"transform_input": True, "aux_logits": False},
+    "inception_v3": {"transform_input": True},
+}
 
 
 def model_names() -> list[str]:
@@ -34,14 +41,15 @@ def build_model(name: str, wanted: Build) -> Source:
     """A torchvision model and an example of its own size."""
     source = f"torchvision:{name}"
     model = _make(name, wanted)
-    if wanted.pretrained and wanted.num_classes is not None:
-        _replace_head(source, model, wanted.num_classes)
+    new_head = None
+    if wanted.loads and wanted.num_classes is not None:
+        new_head = _fit_head(source, name, model, wanted.num_classes)
     example = (
         _example(name, model)
         if wanted.image_size is None
         else draw_image(1, 3, wanted.image_size, wanted.image_size)
     )
-    return Source(name=source, model=model.eval(), example=example)
+    return Source(name=source, model=model.eval(), example=example, new_head=new_head)
 
 
 def rebuild_model(name: str, arguments: Mapping[str, Any]) -> nn.Module:
@@ -58,17 +66,35 @@ def _make(name: str, wanted: Build) -> nn.Module:
             f"{source} has int8 weights, which can't be trained or pruned. "
             f"Use torchvision:{name.removeprefix('quantized_')}."
         )
-    with warnings.catch_warnings():
+    if wanted.pretrained and _weights_of(name) is None:
+        raise UnknownModelError(
+            f"{source} has no pretrained weights. Omit --pretrained, or choose another model."
+        )
+    with warnings.catch_warnings(), downloading(source):
         # googlenet and inception_v3 warn of a changing default that doesn't matter here.
         warnings.simplefilter("ignore", FutureWarning)
+        return _made(source, name, wanted)
+
+
+def _made(source: str, name: str, wanted: Build) -> nn.Module:
+    try:
         return torchvision.models.get_model(name, **_settings(name, wanted))
+    except (ValueError, RuntimeError) as error:
+        if not wanted.loads:
+            raise
+        raise UnknownModelError(
+            f"{source} can't be built with its pretrained weights ({kind_and_reason(error)}). Choose the "
+            "image size that they are for, or omit --pretrained."
+        ) from None
 
 
 def _settings(name: str, wanted: Build) -> dict[str, Any]:
     builder = torchvision.models.get_model_builder(name)
-    settings: dict[str, Any] = {"weights": "DEFAULT" if wanted.pretrained else None}
-    if wanted.num_classes is not None and not wanted.pretrained:
+    settings: dict[str, Any] = {"weights": "DEFAULT" if wanted.loads else None}
+    if wanted.num_classes is not None and not wanted.loads:
         settings["num_classes"] = wanted.num_classes
+    if wanted.pretrained and not wanted.loads:
+        settings |= _AS_PRETRAINED.get(name, {})
     if wanted.image_size is not None and "image_size" in inspect.signature(_class_of(builder)).parameters:
         settings["image_size"] = wanted.image_size
     if "weights_backbone" in inspect.signature(builder).parameters:
@@ -87,23 +113,24 @@ def _class_of(builder: Any) -> Any:
     return found if inspect.isclass(found) else nn.Module
 
 
-def _replace_head(source: str, model: nn.Module, num_classes: int) -> None:
-    """Replace the last linear layer if it has another number of classes."""
-    path, last = next(
-        (
-            (path, module)
-            for path, module in reversed(list(model.named_modules()))
-            if isinstance(module, nn.Linear)
-        ),
-        ("", None),
-    )
-    if last is None:
+def _weights_of(name: str) -> Any:
+    """The default weights of a model; None if it has none."""
+    found = torchvision.models.get_model_weights(name)
+    return found.DEFAULT if len(found) else None  # type: ignore[attr-defined]
+
+
+def _fit_head(source: str, name: str, model: nn.Module, num_classes: int) -> NewHead | None:
+    """A new last layer, if the pretrained one has another number of classes."""
+    before = len(_weights_of(name).meta.get("categories") or ())
+    if before == num_classes:
+        return None
+    found = replace_head(model, num_classes, before=before)
+    if found is None:
         raise UnknownModelError(
-            f"{source} does not end in a linear layer. Omit --pretrained, or use the model of timm."
+            f"{source} does not end in a layer with one output per class. Omit --pretrained, or use the "
+            "model of timm."
         )
-    if last.out_features != num_classes:
-        parent, _, name = path.rpartition(".")
-        setattr(model.get_submodule(parent), name, nn.Linear(last.in_features, num_classes))
+    return found
 
 
 def _example(name: str, model: nn.Module) -> Example:

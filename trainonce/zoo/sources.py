@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from http.client import HTTPException
 from pathlib import PurePath
 from typing import Any
 
 from torch import nn
 
-from trainonce.errors import MissingPackageError, UnknownModelError
-from trainonce.messages.plain_text import in_one_line
-from trainonce.storage.artifact.about import About, note_about
+from trainonce.errors import MissingPackageError, UnknownModelError, WeightsError
+from trainonce.messages.plain_text import in_one_line, kind_and_reason
 from trainonce.messages.suggestions import did_you_mean
+from trainonce.storage.artifact.about import About, note_about
 from trainonce.structure.channels import Example
+from trainonce.zoo.head import NewHead
 from trainonce.zoo.inputs import parse_inputs
-from trainonce.zoo.names import LIBRARIES, names_code
+from trainonce.zoo.names import LIBRARIES, names_code, on_hub
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +34,8 @@ class Source:
 
     model: nn.Module
     example: Example
+    new_head: NewHead | None = None
+    """The layer that is not pretrained, because another number of classes was asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,19 +45,28 @@ class Build:
     num_classes: int | None = None
     image_size: int | None = None
     pretrained: bool = False
+    is_empty: bool = False
+    """Build what `pretrained` builds, but without its weights, which others will replace."""
+
+    @property
+    def loads(self) -> bool:
+        """Whether pretrained weights are needed."""
+        return self.pretrained and not self.is_empty
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Build:
         """The options in a model's arguments, without its weights; UnknownModelError for any others."""
-        if unknown := set(arguments) - {"num_classes", "image_size"}:
+        if unknown := set(arguments) - {"num_classes", "image_size", "pretrained"}:
             raise UnknownModelError(
                 f"a model is built with num_classes and image_size, not with {in_one_line(min(unknown), 60)}."
             )
-        return cls(**arguments)
+        return cls(**arguments, is_empty=True)
 
     def as_arguments(self) -> dict[str, int]:
-        """The options that make another model, as plain data."""
+        """The options that make another model, as plain data; some differ if they had pretrained weights."""
         found = {"num_classes": self.num_classes, "image_size": self.image_size}
+        if self.pretrained:
+            found["pretrained"] = True
         return {name: value for name, value in found.items() if value is not None}
 
 
@@ -70,7 +85,8 @@ def build(source: str, inputs: Sequence[str] = (), *, wanted: Build = AS_IT_COME
         from_module = importlib.import_module("trainonce.zoo.from_module")
         return from_module.build_model(source, example, wanted)
     check_installed(library, source)
-    found = importlib.import_module(f"trainonce.zoo.from_{library}").build_model(name, wanted)
+    home = "hub" if on_hub(source) else library
+    found = importlib.import_module(f"trainonce.zoo.from_{home}").build_model(name, wanted)
     if library != "transformers":
         # Those carry their whole config.
         note_about(found.model, About(name=source, arguments=wanted.as_arguments()))
@@ -84,7 +100,7 @@ def check_name(source: str) -> None:
         return
     check_installed(library, source)
     known = importlib.import_module(f"trainonce.zoo.from_{library}").model_names()
-    if name not in known:
+    if name not in known and not on_hub(source):
         raise refuse_name(source, known)
 
 
@@ -92,7 +108,7 @@ def check_installed(library: str, source: str) -> None:
     """Raise MissingPackageError if the library of a model is not there."""
     if library != "cifar" and importlib.util.find_spec(library) is None:
         raise MissingPackageError(
-            f"{source} needs the package {library}. Install it with: pip install 'trainonce[zoo]'"
+            f"{source} needs the package {library}. Install it with: pip install {library}"
         )
 
 
@@ -124,3 +140,20 @@ def refuse_name(source: str, known: Iterable[str]) -> UnknownModelError:
     library, _, name = source.partition(":")
     advice = did_you_mean(name, known, most=3) or "No model has a similar name."
     return UnknownModelError(f"{in_one_line(library, 60)} has no model {in_one_line(name, 60)!r}. {advice}")
+
+
+@contextmanager
+def downloading(source: str) -> Iterator[None]:
+    """Turn a download that fails into one line; its library would tell of every attempt."""
+    log = logging.getLogger("huggingface_hub")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    except (OSError, HTTPException) as error:
+        raise WeightsError(
+            f"the pretrained weights of {in_one_line(source, 120)} can't be downloaded "
+            f"({kind_and_reason(error)}). Connect to the network, or pass a file: --weights FILE."
+        ) from None
+    finally:
+        log.setLevel(level)

@@ -97,9 +97,7 @@ class Controller(Policy):
             torch.manual_seed(search.seed)
             self._network = self._network_class([group.num_channels for group in search.units.groups])
         self._noise = torch.Generator().manual_seed(search.seed)
-        rate = self._learning_rate
-        if rate is None:
-            rate = 1e-3 * min(10.0, max(1.0, PAPER_UPDATES / max(1, search.num_updates)))
+        rate = self._rate(search) if self._learning_rate is None else self._learning_rate
         self._optimizer = torch.optim.Adam(self._network.parameters(), lr=rate)
 
     def draw(self) -> Tensor:
@@ -125,6 +123,10 @@ class Controller(Policy):
             ((masks * gradient).sum() + penalty).backward()
         self._optimizer.step()
         return total
+
+    def _rate(self, search: Search) -> float:
+        """The learning rate of a run of this length, if none was given."""
+        return 1e-3 * min(10.0, max(1.0, PAPER_UPDATES / max(1, search.num_updates)))
 
     @contextmanager
     def _noise_put_back(self) -> Iterator[None]:

@@ -31,6 +31,9 @@ class Search:
     progress: Callable[[], float]
     """How much of the search is done, from 0 to 1."""
 
+    model: nn.Module
+    """The model as it is now, without wrappers."""
+
     @property
     def available(self) -> Tensor:
         """The units that may still stay, one boolean each: not dropped by an earlier decision."""
@@ -64,7 +67,10 @@ class Policy(ABC):
     search: Search
 
     uses_loss: bool = False
-    """Whether the policy learns from the loss on masked models, in `update`."""
+    """Whether the policy needs the loss on masked models, in `update`."""
+
+    learns: bool = True
+    """Whether many updates make a better choice; if so, a run with few of them gets a warning."""
 
     def start(self, search: Search) -> None:
         """Called once, when the run is attached."""

@@ -73,5 +73,7 @@ def _subtitle(report: Report) -> str:
     if report.get("seconds") is not None:
         parts.insert(1, in_minutes(report["seconds"]))
     if budget is not None and budget < 1:
-        parts.insert(0, f"asked to keep {100 * budget:g} % of the {what}")
+        method = config.get("method", "default")
+        by = "" if method == "default" else f" by the method {shown_value(method)}"
+        parts.insert(0, f"asked to keep {100 * budget:g} % of the {what}{by}")
     return ", ".join(parts)

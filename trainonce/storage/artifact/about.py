@@ -137,7 +137,9 @@ def _preprocessing(data: Any) -> Preprocessing:
     if not isinstance(data, Mapping):
         raise TypeError(f"expected a preprocessing, got {quoted(data)}")
     names = {"mean", "std", "size", "shorter_side", "interpolation"}
-    known = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+    known: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
+    }
     if unknown := set(known) - names:
         raise ValueError(f"a preprocessing has no {quoted(min(unknown, key=str))}")
     return Preprocessing(**known)

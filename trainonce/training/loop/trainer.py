@@ -14,7 +14,7 @@ from trainonce.data.sample_rng import mix, seed_everything
 from trainonce.data.samples import Draw, Samples
 from trainonce.errors import DivergedError, PrunerError, SettingError
 from trainonce.pruning.attachment import attach
-from trainonce.pruning.policies.policy import Policy
+from trainonce.pruning.method import Method
 from trainonce.pruning.pruner import Pruner
 from trainonce.training.batches.order import Drawing, Order, draw_controller_samples, share_of
 from trainonce.training.batches.sources import count_samples
@@ -24,7 +24,7 @@ from trainonce.training.loop.learning_rate import Rates, learning_rate
 from trainonce.training.loop.mixing import Mixing
 from trainonce.training.loop.objective import Objective
 from trainonce.training.loop.surroundings import Surroundings
-from trainonce.training.policy_names import find_policy
+from trainonce.training.methods import method_of
 from trainonce.training.settings import Settings
 
 _STEP, _MIX = 11, 12
@@ -59,23 +59,21 @@ class Trainer:
         loss: Loss,
         mixing: Mixing | None,
         drawing: Drawing | None = None,
-        policy: Policy | None = None,
+        method: Method | None = None,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
         self.rates = Rates(optimizer)
         self.settings = settings
-        self.policy = find_policy(settings.policy) if policy is None else policy
+        self.method = method_of(settings) if method is None else method
         epoch_size = len(train) if drawing is None else drawing.num_draws
         self.order = Order(
             torch.arange(len(train)), min(settings.samples_per_step, epoch_size), settings.seed, drawing
         )
-        self.step = 0
-        self.num_skipped = 0
-        self.num_bad_in_row = 0
+        self.step = self.num_skipped = self.num_bad_in_row = 0
         self.average = Average(model, settings.model_ema_decay) if settings.model_ema else None
         self.controller_samples = draw_controller_samples(
-            len(train), settings.controller_share, settings.seed, drawing
+            len(train), self.method.controller_share, settings.seed, drawing
         )
         self._train = train
         self._where = surroundings
@@ -204,8 +202,7 @@ class Trainer:
             keep_params=settings.keep_params,
             protect=settings.protect,
             round_to=settings.round_to,
-            policy=self.policy,
-            schedule=settings.schedule,
+            method=self.method,
             seed=settings.seed,
         )
 

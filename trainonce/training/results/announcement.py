@@ -13,6 +13,7 @@ from trainonce.structure.table import in_units
 from trainonce.training.batches.sources import Source
 from trainonce.training.loop.learning_rate import shown
 from trainonce.training.loop.trainer import Trainer
+from trainonce.training.methods import DEFAULT_METHOD
 
 LARGEST_ADVICE = 1_000_000
 """In epochs; nobody trains longer."""
@@ -36,9 +37,15 @@ def describe_data(data: Any, train: Source, validation: Source) -> list[str]:
 
 
 def first_lines(
-    trainer: Trainer, *, name: str, data: Sequence[str], before: Mapping[str, Any], device: torch.device
+    trainer: Trainer,
+    *,
+    name: str,
+    data: Sequence[str],
+    before: Mapping[str, Any],
+    start: str,
+    device: torch.device,
 ) -> list[str]:
-    """Lines about data, model, budget and run."""
+    """Lines about data, model, start, budget and run."""
     settings, order = trainer.settings, trainer.order
     flops = (
         "unknown FLOPs"
@@ -51,6 +58,7 @@ def first_lines(
     return [
         *(f"data: {line}" for line in data),
         f"model: {name}, {flops}, {in_units(before['parameters'])} parameters",
+        f"start: {start}",
         f"budget: {_budget(trainer, before)}",
         f"run: {length}, batch size {order.batch_size}, {optimizer}, on {device}{threads}",
     ]
@@ -58,7 +66,8 @@ def first_lines(
 
 def few_updates_line(trainer: Trainer) -> str | None:
     """How many epochs the controller would need, if the run is too short for it; None otherwise."""
-    if trainer.pruner is None or not trainer.policy.uses_loss:
+    policy = None if trainer.pruner is None else trainer.pruner.policy
+    if trainer.pruner is None or policy is None or not (policy.uses_loss and policy.learns):
         return None
     schedule, per_epoch, epochs = (
         trainer.pruner.schedule,
@@ -89,7 +98,9 @@ def _budget(trainer: Trainer, before: Mapping[str, Any]) -> str:
     )
     assert share is not None
     at_most = "" if whole is None else f", at most {in_units(share * whole)}"
-    return f"{100 * share:g} % of the {what}{at_most}"
+    name = trainer.method.name
+    by = "" if name == DEFAULT_METHOD else f", by the method {name}"
+    return f"{100 * share:g} % of the {what}{at_most}{by}"
 
 
 def _count(number: int, what: str) -> str:

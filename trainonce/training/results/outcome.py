@@ -106,8 +106,8 @@ def measure_layers(small: nn.Module, dense: nn.Module, example: Any) -> list[dic
 
 
 def changed_settings(settings: Settings, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The defaults of those settings in `config` that have another value."""
-    defaults = as_plain(type(settings)())
+    """The defaults of those settings in `config` that have another value; they depend on start and method."""
+    defaults = as_plain(type(settings)()) | settings.defaults
     return {name: default for name, default in defaults.items() if name in config and config[name] != default}
 
 
