@@ -11,6 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
+from integrations.yolo_runs import draw
+
 ROOT = Path(__file__).parents[2]
 MAX_LINES = 70
 FOR_ONE_SCREEN = {"segmentation.py", "regression.py", "multi_label.py", "fine_tune.py"}
@@ -112,6 +114,16 @@ def test_fine_tuning_says_where_it_started(tmp_path: Path):
     assert "new head 8: 10 outputs instead of 5; defaults of fine-tuning: lr 0.01" in said
     assert figure(said, "Top-1") > 60
     assert kept(said) <= 50
+
+
+def test_a_yolo_is_small_when_ultralytics_has_trained_it(tmp_path: Path):
+    pytest.importorskip("ultralytics", reason="needs trainonce[ultralytics]")
+    data = str(draw(tmp_path / "pictures"))
+    script = str(ROOT / "examples" / "ultralytics_yolo.py")
+    said = run(script, "yolov8n.yaml", data, "2", "64", cwd=tmp_path)
+    assert shares(said)[0] <= 50
+    (file,) = re.findall(r"^exported: (.+)$", said, re.MULTILINE)
+    assert (tmp_path / file).is_file()
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
