@@ -13,9 +13,12 @@ PEERS_READY := $(VENV)/.peers-ready
 # only_train_once can't be imported on current torch.
 HESSO_VENV := .venv-oto
 HESSO_READY := $(HESSO_VENV)/.ready
+# ModelOpt pins what it works with: its transformers is older than ours.
+MODELOPT_VENV := .venv-modelopt
+MODELOPT_READY := $(MODELOPT_VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench-test lint check docs wheel coverage hesso clean
+.PHONY: help demo test bench-test lint check docs wheel coverage hesso modelopt clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -63,6 +66,8 @@ coverage: $(PEERS_READY) ## inspect and cut every model of the suites; writes be
 
 hesso: $(HESSO_READY) ## an environment of its own (torch 2.4.1) for the peer only_train_once
 
+modelopt: $(MODELOPT_READY) ## an environment of its own for the peer NVIDIA ModelOpt
+
 clean: ## remove what was built; the environment stays
 	rm -rf build dist site *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -88,4 +93,12 @@ $(HESSO_READY):
 	@$(HESSO_VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(HESSO_VENV)
 	$(HESSO_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
 		torch==2.4.1 only_train_once==3.0.1 'numpy<2' packaging safetensors rich
+	@touch $@
+
+# Its FLOPs are counted by torchprofile, and it imports requests; its wheel names neither.
+$(MODELOPT_READY):
+	@$(MODELOPT_VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(MODELOPT_VENV)
+	$(MODELOPT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		nvidia-modelopt==0.47.0 torch==2.15.0 torchvision==0.29.2 timm==1.0.31 transformers==5.14.1 \
+		torchprofile==0.0.4 requests safetensors rich jinja2 pyyaml scikit-learn
 	@touch $@

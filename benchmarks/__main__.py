@@ -18,6 +18,10 @@ BENCHMARKS = {
         "make demo as a newcomer runs it: time, FLOPs, accuracy beside the dense model, predictions, ONNX",
     ),
     "coverage": ("coverage", "inspect, silence half, cut, compare, count, train, save and load every model"),
+    "modelopt": (
+        "coverage",
+        "NVIDIA ModelOpt's FastNAS on the same models: what it can cut, exactly, and does it meet a budget",
+    ),
     "budget": ("promises", "is keep_flops met, on six models and five budgets, counted by torch"),
     "predictions": ("promises", "are predictions on a whole test set the same before and after the cut"),
     "overhead": ("timing", "time and memory that controller, gates and projection add to a plain loop"),

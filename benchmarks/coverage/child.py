@@ -20,6 +20,8 @@ PARTS = {
     "turns": ("benchmarks.coverage.turns", "measure_turns"),
     "peer": ("benchmarks.coverage.peer", "measure_peer"),
     "scale": ("benchmarks.coverage.scale", "measure_scale"),
+    "fastnas": ("benchmarks.coverage.fastnas", "measure_fastnas"),
+    "fastnas_budget": ("benchmarks.coverage.fastnas", "measure_fastnas_budget"),
 }
 
 Measure = Callable[[str], Iterator[tuple[str, dict[str, Any]]]]

@@ -6,6 +6,8 @@ Takes a source and the parts to measure, gives what each part found before it en
 from __future__ import annotations
 
 import json
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,11 +35,17 @@ class Limits:
     seconds: float = 300
     """Beyond this the process is ended and the part counts as timed out."""
 
+    cpu_seconds: float | None = None
+    """The same, but of the CPU: fair where other work takes turns with the child; None is no such limit."""
+
     memory_gb: float = 16
     """Beyond this allocations fail."""
 
     num_threads: int = 1
     """Of torch; with more of them than free cores, small operators mostly wait for each other."""
+
+    python: Path | None = None
+    """The interpreter of a peer that has an environment of its own; None is this one."""
 
     def __post_init__(self) -> None:
         """Refuse limits under which nothing could run."""
@@ -74,24 +82,30 @@ def _run_child(source: str, parts: list[str], limits: Limits) -> tuple[dict[str,
     with tempfile.TemporaryDirectory() as folder:
         report, errors = Path(folder) / "report.jsonl", Path(folder) / "errors.txt"
         words = (source, str(report), str(limits.memory_gb), *parts)
-        command = [sys.executable, "-m", "benchmarks.coverage.child", *words]
+        command = [str(limits.python or sys.executable), "-m", "benchmarks.coverage.child", *words]
         with errors.open("w") as stderr:
             child = subprocess.Popen(
                 command,
                 cwd=ROOT,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
-                env=child_environment(threads=limits.num_threads),
+                env=child_environment(threads=limits.num_threads, is_peer=limits.python is not None),
             )
+            if limits.cpu_seconds is not None:
+                # Beyond the second number the kernel would kill it, and not say why.
+                seconds = round(limits.cpu_seconds)
+                resource.prlimit(child.pid, resource.RLIMIT_CPU, (seconds, seconds + 5))
             try:
                 in_time = _wait(child, report, limits.seconds)
             finally:
                 child.kill()
                 child.wait()
         found = _read(report)
+        stage = found[next(reversed(found))]["stage"] if found else "start"
         if not in_time:
-            stage = found[next(reversed(found))]["stage"] if found else "start"
             return found, f"{TIME_LIMIT} of {limits.seconds:.0f} s {stage}"
+        if child.returncode == -signal.SIGXCPU:
+            return found, f"{TIME_LIMIT} of {limits.cpu_seconds:.0f} CPU s {stage}"
         last_words = " ".join(errors.read_text(errors="replace").split()[-30:])[-_LONGEST_REASON:]
         return found, f"process ended with {child.returncode}: {last_words}"
 

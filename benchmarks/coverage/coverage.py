@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     Those measured before with the same code are not measured again.
     """
     suites = list(SUITES) if arguments.suite == "all" else [arguments.suite]
-    models = [model for suite in suites for model in list_models(suite) if _is_wanted(model, arguments.only)]
+    models = [model for suite in suites for model in list_models(suite) if is_wanted(model, arguments.only)]
     if not models:
         print(f"no model of {', '.join(suites)} is named {' or '.join(arguments.only)}", file=sys.stderr)
         return 2
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _is_wanted(model: Subject, patterns: Sequence[str]) -> bool:
+def is_wanted(model: Subject, patterns: Sequence[str]) -> bool:
     name = model.source.partition(":")[2]
     return not patterns or any(
         fnmatch(name, pattern) or fnmatch(model.source, pattern) for pattern in patterns

@@ -108,17 +108,17 @@ def _cells(measured: Measured) -> tuple[str, ...]:
         measured.subject.source.partition(":")[2],
         yes(is_cut(measured), "no"),
         _difference(ours),
-        _percent(ours.get("removed_share")),
-        _percent(ours.get("prunable_share")),
+        percent(ours.get("removed_share")),
+        percent(ours.get("prunable_share")),
         yes(cost_is_exact(measured), "no") + _marks(ours),
         yes(trains(measured), "no"),
         yes(survives_disk(measured), "no"),
-        _seconds(turns.get("inspect_seconds")),
-        _seconds(turns.get("export_seconds")),
+        said_seconds(turns.get("inspect_seconds")),
+        said_seconds(turns.get("export_seconds")),
         yes(bool(peer.get("usable")), "no"),
         yes(bool(peer.get("exact")), "no") + (" *w*" if peer.get("left_out") else ""),
-        _percent(peer.get("removed_share")),
-        _seconds(turns.get("graph_seconds")),
+        percent(peer.get("removed_share")),
+        said_seconds(turns.get("graph_seconds")),
         _remarks(measured),
     )
 
@@ -127,7 +127,7 @@ def _scale_cells(measured: Measured) -> tuple[object, ...]:
     facts = measured.parts.get("scale", {})
     memory = f"{facts['peak_gb']:.2f}" if "peak_gb" in facts else "-"
     sizes = (facts.get("num_groups", "-"), facts.get("parameters", "-"))
-    found = (_seconds(facts.get("inspect_seconds")), memory, _clean(facts.get("failure") or ""))
+    found = (said_seconds(facts.get("inspect_seconds")), memory, clean(facts.get("failure") or ""))
     return measured.subject.source.partition(":")[2], *sizes, *found
 
 
@@ -153,19 +153,19 @@ def _remarks(measured: Measured) -> str:
     if ours.get("disk_problem"):
         remarks.append(f"disk: {ours['disk_problem']}")
     remarks += [f"note: {note}" for note in ours.get("notes", [])[:2]]
-    remarks = [_clean(remark) for remark in remarks if remark]
+    remarks = [clean(remark) for remark in remarks if remark]
     if peer.get("failure") or peer.get("problem"):
-        remarks.append(_clean(f"TP: {peer.get('failure') or peer.get('problem')}")[: _LONGEST_REMARK // 2])
+        remarks.append(clean(f"TP: {peer.get('failure') or peer.get('problem')}")[: _LONGEST_REMARK // 2])
     return "; ".join(remarks)
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     return " ".join(text.replace("|", "/").split())[:_LONGEST_REMARK]
 
 
-def _percent(share: float | None) -> str:
+def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.0f}%"
 
 
-def _seconds(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds:.1f}"
+def said_seconds(number: float | None) -> str:
+    return "-" if number is None else f"{number:.1f}"

@@ -9,7 +9,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
@@ -22,7 +22,10 @@ _MEASURED_BY = {
     "turns": ("subject", "turns"),
     "peer": ("calls", "counting", "peer", "subject", "training"),
     "scale": ("scale",),
+    "fastnas": ("calls", "counting", "fastnas", "subject", "training", "zeroing"),
+    "fastnas_budget": ("counting", "fastnas"),
 }
+_OF_PEERS = ("peer", "fastnas", "fastnas_budget")
 _MEASURED_ROOMS = ("execution", "structure", "tracing", "surgery", "storage", "zoo")
 
 
@@ -35,15 +38,25 @@ class Measured:
 
 
 def measure_all(
-    subjects: Sequence[Subject], limits: Limits, *, workers: int, accept_old: bool, only: Sequence[str] = ()
+    subjects: Sequence[Subject],
+    limits: Limits,
+    *,
+    workers: int,
+    accept_old: bool,
+    only: Sequence[str] = (),
+    parts_of: Callable[[Subject], Sequence[str]] | None = None,
 ) -> list[Measured]:
     """The findings of every model, in the order given, with a line on stderr that says how far it is.
 
     Of parts that are not in `only`, if it names any, what is on disk is used and nothing is measured.
     """
+    choose = parts_of or usual_parts
     progress = _Progress(len(subjects))
     with ThreadPoolExecutor(max_workers=workers) as pool:
-        waiting = {pool.submit(_measure, subject, limits, accept_old, only): subject for subject in subjects}
+        waiting = {
+            pool.submit(_measure, subject, limits, accept_old, only, choose(subject)): subject
+            for subject in subjects
+        }
         found = {}
         for finished in as_completed(waiting):
             measured, was_cached = finished.result()
@@ -52,17 +65,17 @@ def measure_all(
     return [found[subject.source] for subject in subjects]
 
 
-def parts_of(subject: Subject) -> tuple[str, ...]:
+def usual_parts(subject: Subject) -> tuple[str, ...]:
     """What is measured on a model, in order."""
     return ("scale",) if subject.suite == "scale" else ("ours", "turns", "peer")
 
 
 def _measure(
-    subject: Subject, limits: Limits, accept_old: bool, only: Sequence[str]
+    subject: Subject, limits: Limits, accept_old: bool, only: Sequence[str], parts: Sequence[str]
 ) -> tuple[Measured, bool]:
     path = CACHE / subject.suite / f"{subject.source.partition(':')[2]}.json"
     known: dict[str, Facts] = json.loads(path.read_text()) if path.exists() else {}
-    wanted = {part: _fingerprint(part) for part in parts_of(subject)}
+    wanted = {part: _fingerprint(part) for part in parts}
     valid = {
         part: known[part]
         for part in wanted
@@ -87,7 +100,7 @@ def _may_be_used(facts: Facts, code: str, limits: Limits, accept_old: bool) -> b
 def _fingerprint(part: str) -> str:
     """A hash of the code that a part measures and is measured by; the peer does not depend on ours."""
     files = [ROOT / "benchmarks" / "coverage" / f"{name}.py" for name in _MEASURED_BY[part]]
-    for room in ("zoo",) if part == "peer" else _MEASURED_ROOMS:
+    for room in ("zoo",) if part in _OF_PEERS else _MEASURED_ROOMS:
         files += sorted((ROOT / "trainonce" / room).rglob("*.py"))
     digest = hashlib.sha256()
     for path in files:

@@ -47,6 +47,28 @@ def list_models(suite: str) -> list[Subject]:
     return SUITES[suite]()
 
 
+def list_some(suite: str) -> list[Subject]:
+    """A part of a suite that is chosen by a rule, for what takes long.
+
+    Of torchvision the smallest model of each of its modules, of timm every sixth family; of others all.
+    """
+    subjects = list_models(suite)
+    if suite == "timm":
+        return subjects[::6]
+    if suite != "torchvision":
+        return subjects
+    smallest: dict[str, Subject] = {}
+    for subject in sorted(subjects, key=_published_size):
+        name = subject.source.partition(":")[2]
+        smallest.setdefault(models.get_model_builder(name).__module__, subject)
+    return [subject for subject in subjects if subject in smallest.values()]
+
+
+def _published_size(subject: Subject) -> int:
+    weights = models.get_model_weights(subject.source.partition(":")[2])
+    return next(iter(weights)).meta["num_params"]
+
+
 def _torchvision() -> list[Subject]:
     subjects = []
     for name in models.list_models():

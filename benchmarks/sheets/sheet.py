@@ -23,7 +23,10 @@ RESULTS = ROOT / "benchmarks" / "results"
 CACHE = ROOT / "benchmarks" / ".cache"
 
 
-_PLACES = {"--data": "PATH", "--data-dir": "PATH", "--runs": None, "--out": None, "--hesso-python": None}
+_PLACES = {
+    **dict.fromkeys(("--data", "--data-dir"), "PATH"),
+    **dict.fromkeys(("--runs", "--out", "--hesso-python", "--modelopt-python"), None),
+}
 """Options whose value is a place on one machine: said by a word, or left out."""
 
 _LEFT_OUT = ("--table-only", "--afresh")

@@ -244,3 +244,45 @@ class ExpandBySize(nn.Module):
 @graph(expect_cut=True, reason="the channels that enter, and the context's if the size is mended")
 def size_expand() -> Net:
     return token_net(ExpandBySize(12), width=12, out_width=24), tokens()
+
+
+class MadeApart(nn.Module):
+    """A table of fixed size takes its type and device from the features (anchors of a detector)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.read = nn.Conv2d(width, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        height, width = x.shape[2:]
+        table = x.new_full((height * width, 1), 0.5) + x.new_ones(1, 4)
+        return self.read(x).flatten(2).transpose(1, 2) * table
+
+
+@graph(expect_cut=True, reason="the features: tables of other sizes don't hold their channels")
+def size_made_apart() -> Net:
+    return nn.Sequential(ConvNormRelu(3, 12), MadeApart(12)), image()
+
+
+class SplitInAnotherMethod(nn.Module):
+    """`forward` cuts its channels in two; another method, for exporters, does so by a stored width."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.half = width // 2
+        self.widen = ConvNormRelu(3, width)
+        self.left = ConvNormRelu(self.half, self.half)
+        self.read = nn.Conv2d(width, 5, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        left, right = self.widen(x).chunk(2, 1)
+        return self.read(torch.cat((self.left(left), right), 1))
+
+    def forward_split(self, x: Tensor) -> Tensor:
+        left, right = self.widen(x).split((self.half, self.half), 1)
+        return self.read(torch.cat((self.left(left), right), 1))
+
+
+@graph(expect_cut=True, reason="as many channels in both halves, and the stored width with them")
+def size_split_in_another_method() -> Net:
+    return nn.Sequential(SplitInAnotherMethod(12)), image()

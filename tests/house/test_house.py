@@ -24,6 +24,7 @@ ROOMS = [
     "data",
     "runs",
     "training",
+    "integrations",
     "recipes",
     "deployment",
     "cli",

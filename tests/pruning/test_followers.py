@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn, get_ema_multi_avg_fn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import trainonce
-from support.digits import convolutional, train
-from support.followers import STEPS, WIDTH, Caching, averaging, begun, with_pruner
+from support.averages import AVERAGES, Caching, averaging, like, same_update, update
+from support.digits import attached, convolutional, train
+from trainonce import PrunerError, Schedule
+from trainonce.pruning import policies
 from trainonce.structure.plan import Plan
+
+SCHEDULE = Schedule(search_from=5, shrink_from=10, first_cut_from=20, settle_from=35, update_every=1)
+STEPS = 60
+WIDTH = 13
+"""Of the models in this file only: what another test has left alive is no copy of them."""
+
+
+def begun(**settings: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = convolutional(WIDTH)
+    return model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
+def with_pruner(model: nn.Module, optimizer: Any, **settings: Any) -> trainonce.Pruner:
+    return attached(
+        model, optimizer, STEPS, **{"policy": policies.FilterNorm(), "schedule": SCHEDULE} | settings
+    )
 
 
 def narrowed(state: dict[str, Tensor], plan: Plan) -> dict[str, Tensor]:
@@ -23,36 +40,6 @@ def narrowed(state: dict[str, Tensor], plan: Plan) -> dict[str, Tensor]:
     for cut in plan.cuts:
         state[cut.tensor] = state[cut.tensor].index_select(cut.axis, torch.tensor(cut.kept))
     return state
-
-
-def by_timm(version: str) -> Callable[[nn.Module], Any]:
-    def make(model: nn.Module) -> Any:
-        timm_utils = pytest.importorskip("timm.utils")
-        if not hasattr(timm_utils, version):
-            pytest.skip(f"this timm has no {version}")
-        return getattr(timm_utils, version)(model, decay=0.9)
-
-    return make
-
-
-def by_ultralytics(model: nn.Module) -> Any:
-    return pytest.importorskip("ultralytics.utils.torch_utils").ModelEMA(model, decay=0.9, tau=1)
-
-
-AVERAGES: dict[str, tuple[Callable[[nn.Module], Any], str]] = {
-    "swa": (averaging(), "module"),
-    "ema": (averaging(multi_avg_fn=get_ema_multi_avg_fn(0.9)), "module"),
-    "ema with buffers": (averaging(avg_fn=get_ema_avg_fn(0.9), use_buffers=True), "module"),
-    "timm 1": (by_timm("ModelEma"), "ema"),
-    "timm 2": (by_timm("ModelEmaV2"), "module"),
-    "timm 3": (by_timm("ModelEmaV3"), "module"),
-    "ultralytics": (by_ultralytics, "ema"),
-    "own, with cached tensors": (Caching, "ema"),
-}
-
-
-def update(average: Any, model: nn.Module) -> None:
-    (average.update_parameters if isinstance(average, AveragedModel) else average.update)(model)
 
 
 @pytest.mark.parametrize("is_named", [True, False], ids=["named", "found"])
@@ -92,45 +79,6 @@ def test_the_average_of_a_cut_model_is_the_cut_of_the_average(kind: str, is_name
         trainonce.inspect(inner, torch.zeros(2, 1, 8, 8)).macs
         == trainonce.inspect(small, torch.zeros(2, 1, 8, 8)).macs
     )
-
-
-def like(average: Any, place: str, model: nn.Module) -> Any:
-    """A new average of the same class, with the same content, that has never seen a cut."""
-    fresh = AVERAGES[next(kind for kind in AVERAGES if made_by(kind, average, place))][0](model)
-    getattr(fresh, place).load_state_dict(getattr(average, place).state_dict())
-    for name in ("n_averaged", "updates", "multi_avg_fn", "avg_fn", "use_buffers"):
-        if hasattr(average, name):
-            setattr(fresh, name, copy.deepcopy(getattr(average, name)))
-    return fresh
-
-
-def made_by(kind: str, average: Any, place: str) -> bool:
-    make, where = AVERAGES[kind]
-    try:
-        return where == place and type(make(convolutional(2))) is type(average)
-    except pytest.skip.Exception:
-        return False
-
-
-def same_update(average: Any, fresh: Any, model: nn.Module, place: str) -> bool:
-    """Whether one update moves both to the same numbers; the first is put back afterwards."""
-    mine = getattr(average, place)
-    saved = copy.deepcopy(mine.state_dict())
-    counts = {
-        name: copy.deepcopy(getattr(average, name))
-        for name in ("n_averaged", "updates")
-        if hasattr(average, name)
-    }
-    update(average, model)
-    update(fresh, model)
-    theirs = getattr(fresh, place).state_dict()
-    found = all(torch.equal(part, theirs[name]) for name, part in mine.state_dict().items())
-    with torch.no_grad():
-        for name, part in mine.state_dict().items():
-            part.copy_(saved[name])
-    for name, value in counts.items():
-        setattr(average, name, value)
-    return found
 
 
 def test_an_average_inside_a_larger_module_is_cut():
@@ -208,6 +156,61 @@ def test_a_run_with_an_average_resumes_bit_for_bit(stop: int, order: str):
     resumed.finish()
     wanted = average.state_dict()
     assert all(torch.equal(part, wanted[name]) for name, part in second.state_dict().items())
+
+
+def refused(words: str, followers: Any) -> None:
+    model, optimizer = begun()
+    with pytest.raises(PrunerError, match=rf"^{words}[^\n]*$"):
+        with_pruner(model, optimizer, followers=followers)
+
+
+def test_what_is_no_follower_is_refused():
+    refused(
+        "followers must be a list of averaged copies, got AveragedModel", averaging()(convolutional(WIDTH))
+    )
+    refused("followers must be a list", "ema")
+    refused("the follower dict holds no copy of this model", [{"ema": convolutional(WIDTH)}])
+    refused("the follower NoneType holds no copy", [None])
+    refused("the follower AveragedModel holds no copy", [averaging()(convolutional(WIDTH + 1))])
+    refused("the follower Linear holds no copy", [nn.Linear(2, 2)])
+
+
+def test_the_model_itself_is_no_follower():
+    model, optimizer = begun()
+    with pytest.raises(PrunerError, match="the follower Sequential holds no copy of this model"):
+        with_pruner(model, optimizer, followers=[model])
+    with pytest.raises(PrunerError, match="the follower DataParallel holds no copy of this model"):
+        with_pruner(model, optimizer, followers=[nn.DataParallel(model)])
+
+
+def test_a_follower_that_changes_is_refused_at_the_cut_and_nothing_is_cut():
+    model, optimizer = begun()
+    average = averaging()(model)
+    pruner = with_pruner(model, optimizer, followers=[average])
+    train(model, optimizer, pruner, steps=range(15), size=8)
+    average.module[1][0] = nn.Conv2d(WIDTH, 3, 3)
+    with pytest.raises(PrunerError, match=r"^the follower AveragedModel holds no copy of this model"):
+        train(model, optimizer, pruner, steps=range(15, STEPS), size=8)
+    assert not pruner.cuts
+    assert model[1][0].out_channels == 2 * WIDTH
+
+
+class Parts(Caching):
+    """Keeps a flat view of its first weight."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.flat = {"first": [self.ema[0][0].weight.detach().flatten()]}
+
+
+def test_parts_of_weights_that_would_go_stale_are_refused():
+    model, optimizer = begun()
+    average = Parts(model)
+    pruner = with_pruner(model, optimizer, followers=[average])
+    with pytest.raises(PrunerError, match=r"^the follower Parts keeps parts of weights in 'flat'"):
+        train(model, optimizer, pruner, steps=range(STEPS), size=8)
+    assert not pruner.cuts
+    assert average.ema[1][0].out_channels == model[1][0].out_channels == 2 * WIDTH
 
 
 def test_followers_are_whole_again_if_the_model_cant_be_cut(monkeypatch: pytest.MonkeyPatch):

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from trainonce.errors import BudgetError, PlanError, PrunerError
+from trainonce.errors import PlanError, PrunerError
 from trainonce.messages.plain_text import reason_of
 from trainonce.pruning.algorithm import AutoTrainOnce
 from trainonce.pruning.attached import note_attached, pruners_of
-from trainonce.pruning.budget import Budget, check_share
+from trainonce.pruning.budget import Budget, check_one_budget
 from trainonce.pruning.distributed import safe_to_reshape, unwrapped_model, unwrapped_optimizer
 from trainonce.pruning.guards.optimizer_state import refusal
 from trainonce.pruning.method import Method
@@ -33,17 +33,6 @@ from trainonce.structure.plan import Plan
 from trainonce.surgery.fitting import check_fits
 from trainonce.surgery.inspection import inspect
 from trainonce.surgery.sharding import refusal_of_shards
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BudgetRequest:
-    """How small the model is to be, and what must stay; the fields are arguments of `attach`."""
-
-    example: Example | Partition
-    keep_flops: float | None
-    keep_params: float | None
-    protect: Sequence[str]
-    round_to: int | None
 
 
 def attach(
@@ -93,62 +82,99 @@ def attach(
     Example: `pruner = trainonce.attach(model, optimizer, example=images, keep_flops=0.45, total_steps=1000)`
     """
     chosen = PruningSettings.of(total_steps, method, policy, schedule, strength, pull, seed, shrink=shrink)
-    inner, optimizer = _checked(model, optimizer)
-    others = _find_others(inner, optimizer)
-    request = BudgetRequest(example, keep_flops, keep_params, protect, round_to)
-    return _in_place_of(others, _started(inner, optimizer, request, chosen, followers))
-
-
-def _started(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    request: BudgetRequest,
-    chosen: PruningSettings,
-    followers: Sequence[object] | None,
-) -> Pruner:
-    tensors = _trained(model, optimizer)
-    restored = restoring_plans(model)
-    dense = widened(model, restored) if restored else None
+    trained = _Trained.of(model, optimizer)
+    others = _find_others(trained.model, trained.optimizer)
     # Policies take gradients of the cost when they start, whatever mode the caller is in.
     with torch.inference_mode(False), torch.enable_grad():
-        budget = find_budget(dense or model, request, trained=tensors.keys())
-        _check_length(chosen.total_steps, budget)
-        return Pruner(
-            AutoTrainOnce(
-                model,
-                optimizer,
-                tensors=tensors,
-                budget=budget,
-                settings=chosen,
-                followers=followers,
-                dense=dense,
-            )
+        budget = trained.budget(example, keep_flops, keep_params, protect, round_to)
+        _check_length(total_steps, budget)
+        pruner = Pruner(trained.algorithm(budget, chosen, followers))
+    return _in_place_of(others, pruner)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Trained:
+    """A model and its optimizers without their wrappers."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    tensors: Mapping[str, nn.Parameter]
+    """The parameters that are trained."""
+
+    dense: nn.Module | None
+    """A copy of a restored model as it was before its cuts; None for a model that is whole."""
+
+    @classmethod
+    def of(cls, model: nn.Module, optimizer: Any) -> _Trained:
+        """PrunerError if the model can't be cut with these optimizers."""
+        inner, joint = _checked(model, optimizer)
+        trained = {id(part) for group in joint.param_groups for part in group["params"] if part.requires_grad}
+        plans = restoring_plans(inner)
+        return cls(
+            inner,
+            joint,
+            {name: parameter for name, parameter in inner.named_parameters() if id(parameter) in trained},
+            widened(inner, plans) if plans else None,
+        )
+
+    def budget(
+        self,
+        example: Example | Partition,
+        keep_flops: float | None,
+        keep_params: float | None,
+        protect: Sequence[str],
+        round_to: int | None,
+    ) -> Budget:
+        """What the dense model may cost."""
+        return find_budget(
+            self.dense or self.model,
+            example=example,
+            trained=self.tensors.keys(),
+            keep_flops=keep_flops,
+            keep_params=keep_params,
+            protect=protect,
+            round_to=round_to,
+        )
+
+    def algorithm(
+        self, budget: Budget, settings: PruningSettings, followers: Sequence[object] | None
+    ) -> AutoTrainOnce:
+        """What prunes it."""
+        return AutoTrainOnce(
+            self.model,
+            self.optimizer,
+            tensors=self.tensors,
+            budget=budget,
+            settings=settings,
+            followers=followers,
+            dense=self.dense,
         )
 
 
-def find_budget(model: nn.Module, request: BudgetRequest, *, trained: Collection[str]) -> Budget:
-    """The budget of a model whose `trained` parameters an optimizer has.
+def find_budget(
+    model: nn.Module,
+    *,
+    example: Example | Partition,
+    trained: Collection[str],
+    keep_flops: float | None,
+    keep_params: float | None,
+    protect: Sequence[str],
+    round_to: int | None,
+) -> Budget:
+    """The budget of a model whose `trained` parameters an optimizer has; the rest as in `attach`.
 
     BudgetError if the model can't get that small.
     """
-    keep_flops, keep_params, example = request.keep_flops, request.keep_params, request.example
-    if (keep_flops is None) == (keep_params is None):
-        raise BudgetError(
-            "pass either keep_flops or keep_params. keep_flops=0.45 keeps 45 % of the model's FLOPs."
-        )
     # Before the model is inspected, which takes a while.
-    check_share(
-        "keep_params" if keep_flops is None else "keep_flops",
-        keep_params if keep_flops is None else keep_flops,
-    )
+    check_one_budget(keep_flops, keep_params)
     if isinstance(example, Partition):
         _check_partition(model, example)
     else:
-        example = inspect(safe_to_reshape(model), example, protect=request.protect)
+        example = inspect(safe_to_reshape(model), example, protect=protect)
     units = Units.of(example, trained)
     if keep_flops is not None:
-        return Budget.of_flops(units, keep_flops, request.round_to)
-    return Budget.of_parameters(units, keep_params or 0, request.round_to)
+        return Budget.of_flops(units, keep_flops, round_to)
+    return Budget.of_parameters(units, keep_params or 0, round_to)
 
 
 def _checked(model: nn.Module, optimizer: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -187,12 +213,6 @@ def _check_optimizer(model: nn.Module, optimizer: Any) -> None:
         )
     if (words := refusal(optimizer)) is not None:
         raise PrunerError(words)
-
-
-def _trained(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, nn.Parameter]:
-    """The model's parameters that the optimizer trains, by name."""
-    trained = {id(part) for group in optimizer.param_groups for part in group["params"] if part.requires_grad}
-    return {name: parameter for name, parameter in model.named_parameters() if id(parameter) in trained}
 
 
 def _check_partition(model: nn.Module, partition: Partition) -> None:

@@ -236,6 +236,18 @@ class Budget:
         return counts
 
 
+def check_one_budget(keep_flops: object, keep_params: object) -> None:
+    """Raise BudgetError unless one of the two is a share, and the other is None."""
+    if (keep_flops is None) == (keep_params is None):
+        raise BudgetError(
+            "pass either keep_flops or keep_params. keep_flops=0.45 keeps 45 % of the model's FLOPs."
+        )
+    check_share(
+        "keep_params" if keep_flops is None else "keep_flops",
+        keep_params if keep_flops is None else keep_flops,
+    )
+
+
 def check_share(word: str, share: object) -> None:
     """Raise BudgetError unless this is a share above 0 and at most 1; guess what was meant."""
     if isinstance(share, int | float) and not isinstance(share, bool) and 0 < share <= 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 
-_INSIDE = ("trainonce.pruning.", "contextlib")
+_INSIDE = ("trainonce.pruning.", "trainonce.integrations.", "contextlib")
 """Modules whose frames are not the user's; a context manager of ours runs in one of contextlib."""
 
 

@@ -20,6 +20,7 @@ from trainonce.errors import ModelError
 from trainonce.messages.plain_text import reason_of
 from trainonce.structure.channels import Example
 from trainonce.structure.partition import Partition
+from trainonce.tracing.capture.alternatives import find_alternatives
 from trainonce.tracing.capture.record import record
 from trainonce.tracing.contradictions import keep_contradicted
 from trainonce.tracing.partition import build_partition, keep_before_branches, keep_protected, parameter_order
@@ -66,13 +67,14 @@ def record_evaluation(model: nn.Module, example: Example) -> tuple[Recording, bo
     Leaves the model in eval mode.
     """
     model.eval()
+    alternatives = find_alternatives(model, example)
     if not any(parameter.is_meta for parameter in model.parameters()):
-        recording = Recording()
+        recording = Recording(alternatives=alternatives)
         # Whatever fails without values, not only asking for one, is tried again with them.
         with suppress(Exception):
             record(model, example, recording, counts_cost=True, with_values=False)
             return recording, False
-    recording = Recording()
+    recording = Recording(alternatives=alternatives)
     try:
         record(model, example, recording, counts_cost=True, with_values=True)
     except Exception as error:

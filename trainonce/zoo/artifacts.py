@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import torch
 from torch import nn
@@ -60,9 +60,13 @@ def save(
     folder.save(model, path, about=about)
 
 
+@overload
+def load(path: str | os.PathLike[str], *, into: Model, example: Example | None = None) -> Model: ...
+@overload
+def load(path: str | os.PathLike[str], *, into: None = None, example: Example | None = None) -> nn.Module: ...
 def load(
-    path: str | os.PathLike[str], *, into: Model | None = None, example: Example | None = None
-) -> Model | nn.Module:
+    path: str | os.PathLike[str], *, into: nn.Module | None = None, example: Example | None = None
+) -> nn.Module:
     """The saved model: `into` with its cuts and weights, or built from the name in the folder.
 
     If a cut changes sizes that only the model's own code reads, such as `num_heads`, the model is traced once

@@ -9,7 +9,6 @@ import gc
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 from weakref import ref
 
 import torch
@@ -45,7 +44,7 @@ def copies_in(holder: object, model: nn.Module) -> list[nn.Module]:
     if isinstance(holder, nn.Module):
         modules = list(holder.modules())
     else:
-        inside: list[Any] = [value for value in _attributes(holder) if issubclass(type(value), nn.Module)]
+        inside = [value for value in _attributes(holder) if isinstance(value, nn.Module)]
         modules = [part for value in inside for part in value.modules()]
     shapes = _shapes(model)
     found = {id(module): module for module in modules if _is_copy(module, model, shapes)}

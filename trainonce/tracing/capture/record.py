@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 from trainonce.execution.forward import copied, output_tensors, run_model
 from trainonce.execution.restoring import attributes_kept
 from trainonce.structure.channels import Example
+from trainonce.tracing.capture.alternatives import running_along
 from trainonce.tracing.capture.application import apply_rule
 from trainonce.tracing.capture.calls import CallMode
 from trainonce.tracing.capture.shape_only import StandIns
@@ -34,7 +35,8 @@ def record(
 ) -> None:
     """Run the model in its present mode and add what it shows to `recording`; the model is left as it was.
 
-    Without values the run is cheap; ValueNeededError is raised if the model asks for one.
+    Without values the run is cheap; ValueNeededError is raised if the model asks for one. Methods that could
+    stand in for a module's `forward` run along.
     """
     tracer = Tracer(recording, counts_cost=counts_cost)
     example = copied(example)
@@ -43,6 +45,7 @@ def record(
         stack.enter_context(torch.random.fork_rng(devices=[]))
         stack.enter_context(_traced_state(model, tracer))
         stack.enter_context(_module_names(model, tracer))
+        stack.enter_context(running_along(recording.alternatives, tracer))
         stack.enter_context(_OperatorMode(tracer, with_values=with_values))
         stack.enter_context(CallMode(tracer))
         for tensor in tree_leaves(example):

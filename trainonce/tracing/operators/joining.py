@@ -122,6 +122,15 @@ def made_like(call: Call) -> Layers:
     )
 
 
+@rule(aten.new_empty, aten.new_full, aten.new_ones, aten.new_zeros)
+def made_apart(call: Call) -> Layers:
+    """A tensor made with sizes of its own takes only type and device from another.
+
+    Where a size comes from a channel count, the watcher of calls ties the two.
+    """
+    return ()
+
+
 @rule(aten.bernoulli_, aten.uniform_, aten.normal_, aten.fill_, aten.random_, aten.exponential_)
 def overwritten(call: Call) -> Layers:
     """New content in the old place is aligned, but not silent."""

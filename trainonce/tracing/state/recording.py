@@ -5,11 +5,11 @@ Labels of weights, products, movements, and demands on sizes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainonce.tracing.state.expressions import Attribute, Ledger
 from trainonce.tracing.state.labels import LabelBook, Layer, Slot, Value
@@ -75,6 +75,9 @@ class Recording:
 
     answers: dict[Hashable, tuple[list[tuple[Layer, ...]], list[Value]]] = field(default_factory=dict)
     """The labels of an operator's results, by all that its rule looks at, and what must stay alive for it."""
+
+    alternatives: Mapping[nn.Module, Sequence[str]] = field(default_factory=dict)
+    """For each module, its methods that can stand in for `forward`."""
 
     ledgers: list[Ledger] = field(default_factory=list)
     originals: dict[Attribute, int] = field(default_factory=dict)

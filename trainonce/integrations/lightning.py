@@ -1,0 +1,295 @@
+"""Lightning: a callback for its `Trainer`, and `restore` for checkpoints that are loaded elsewhere.
+
+Trainer(max_epochs=10, callbacks=[TrainOnceCallback(keep_flops=0.5)])
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainonce.errors import MissingPackageError, PrunerError
+from trainonce.integrations.probe import ModelCall, first_call
+from trainonce.integrations.request import PruningRequest, advanced
+from trainonce.messages.plain_text import quoted
+from trainonce.pruning.pruner import Pruner
+from trainonce.pruning.restored import note_restored
+from trainonce.pruning.restoring import restore as restore_shapes
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.callbacks import ModelCheckpoint
+except ImportError as error:
+    raise MissingPackageError(
+        f"this needs lightning ({error}). Install it with: pip install lightning"
+    ) from error
+
+KEY = "trainonce"
+"""Where a checkpoint has the pruner's state."""
+
+_STRATEGIES = {"SingleDeviceStrategy", "DDPStrategy"}
+_LOGGING = ("log", "log_dict")
+
+
+class TrainOnceCallback(Callback):
+    """Prunes the LightningModule that a `Trainer` fits; it is small when `fit` returns.
+
+    Takes the arguments of `trainonce.attach` as keywords. The example is what the first batch calls the
+    module with, and the number of steps is the trainer's estimate.
+
+    Args:
+        module: The part to prune, by its name in the LightningModule; None: what `training_step` calls, which
+            must have all weights that are trained.
+        loss: What the controller learns from: a function of the LightningModule and a batch. None: the loss
+            that `training_step` returns, which manual optimization has not.
+        options: Arguments of `attach`.
+    """
+
+    def __init__(
+        self,
+        *,
+        module: str | None = None,
+        loss: Callable[[Any, Any], Tensor] | None = None,
+        **options: Any,
+    ) -> None:
+        self._request = PruningRequest.of(options)
+        self._name = module
+        self._loss_of = loss
+        self._saved: Mapping[str, Any] | None = None
+        self._hooked: LightningModule | None = None
+        self._num_due = self._total_steps = 0
+        self.pruner: Pruner | None = None
+        """The pruner; None until the first batch."""
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Put the pruner's state into checkpoints, and restore from it before weights are loaded."""
+        if stage == "fit":
+            self._check(trainer, pl_module)
+        if self._hooked is not None:
+            return
+        save, load = pl_module.on_save_checkpoint, pl_module.on_load_checkpoint
+
+        def on_save_checkpoint(checkpoint: dict[str, Any]) -> None:
+            # Callbacks are not asked when only weights are saved.
+            self.on_save_checkpoint(trainer, pl_module, checkpoint)
+            save(checkpoint)
+
+        def on_load_checkpoint(checkpoint: dict[str, Any]) -> None:
+            # A callback's own hook comes after the weights.
+            if KEY in checkpoint or trainer.training:
+                restore(pl_module, checkpoint)
+                self._saved = checkpoint[KEY] if trainer.training else None
+            load(checkpoint)
+
+        setattr(pl_module, "on_save_checkpoint", on_save_checkpoint)  # noqa: B010 - a method's place
+        setattr(pl_module, "on_load_checkpoint", on_load_checkpoint)  # noqa: B010
+        self._hooked = pl_module
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Leave nothing in the module."""
+        if self._hooked is not None:
+            del self._hooked.on_save_checkpoint, self._hooked.on_load_checkpoint
+        self._hooked = None
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: Any) -> None:
+        """Save the pruner's state."""
+        if self.pruner is not None:
+            checkpoint[KEY] = {"module": self._name, "pruner": self.pruner.state_dict()}
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Attach at the first batch."""
+        if self.pruner is not None:
+            return
+        call = self._call(pl_module, batch, batch_idx)
+        name = _name_in(pl_module, call.module)
+        optimizers = [
+            optimizer
+            for optimizer in trainer.optimizers
+            if not _parameters_of(optimizer).isdisjoint(id(part) for part in call.module.parameters())
+        ]
+        if self._name is None and not all(_belongs(optimizer, call.module) for optimizer in optimizers):
+            raise PrunerError(
+                f"training_step calls {name!r} first, which lacks some of the weights in training. Give the "
+                "LightningModule a forward that training_step calls, or name the part to prune: "
+                f"TrainOnceCallback(module={name!r})."
+            )
+        self._name, self._total_steps = name, _total_steps(trainer, self._request)
+        if self._saved is None:
+            # A module that was restored only to have its weights begins a new run.
+            note_restored(call.module, ())
+        self.pruner = self._request.attach(
+            call.module,
+            optimizers[0] if len(optimizers) == 1 else optimizers,
+            example=call.as_example(),
+            total_steps=self._total_steps,
+            state=self._saved["pruner"] if self._saved is not None else None,
+        )
+        self._saved = None
+        optimizers[0].register_step_post_hook(self._note_step)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Advance the pruner once per optimizer step."""
+        due, self._num_due = self._num_due, 0
+        for _ in range(due):
+            if self.pruner is None or not self.pruner.is_attached:
+                return
+            # At once, and not when training ends: other callbacks may put an average into the model then.
+            is_last = self.pruner.num_steps + 1 >= self._total_steps
+            if advanced(
+                self.pruner, lambda: self._loss(trainer, pl_module, batch, batch_idx), is_last=is_last
+            ):
+                _follow(trainer, pl_module)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Make sure that the model is small."""
+        if self.pruner is not None:
+            self.pruner.finish()
+
+    def _note_step(self, *_: Any) -> None:
+        self._num_due += 1
+
+    def _check(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        kinds = {kind.__name__ for kind in type(trainer.strategy).__mro__}
+        if kinds.isdisjoint(_STRATEGIES):
+            raise PrunerError(
+                f"{type(trainer.strategy).__name__} splits or moves weights, which can't be cut then. Train "
+                "on one device or with strategy='ddp'."
+            )
+        policy = self._request.options.get("policy")
+        if (
+            not pl_module.automatic_optimization
+            and self._loss_of is None
+            and getattr(policy, "uses_loss", True)
+        ):
+            raise PrunerError(
+                "with manual optimization, training_step returns no loss for the controller to learn from. "
+                "Pass one: TrainOnceCallback(loss=lambda module, batch: ...)."
+            )
+        if self.pruner is not None:
+            raise PrunerError(
+                f"this callback has pruned for {self.pruner.num_steps} steps already. Fit again with a new "
+                "Trainer and callback, or with a Trainer without it to train on without pruning."
+            )
+
+    def _call(self, pl_module: LightningModule, batch: Any, batch_idx: int) -> ModelCall:
+        part = pl_module if self._name is None else _part(pl_module, self._name)
+        with _quiet(pl_module):
+            call = first_call(part, lambda: _training_step(pl_module, batch, batch_idx))
+        if call is None or (self._name is not None and call.module is not part):
+            what = (
+                f"module={quoted(self._name)}"
+                if self._name is not None
+                else "any part of the LightningModule"
+            )
+            raise PrunerError(
+                f"training_step does not call {what}, so its inputs can't be seen. Name a part that it "
+                "calls: TrainOnceCallback(module='net')."
+            )
+        return call
+
+    def _loss(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> Tensor:
+        with _quiet(pl_module), trainer.precision_plugin.train_step_context():
+            if self._loss_of is not None:
+                return self._loss_of(pl_module, batch)
+            output = _training_step(pl_module, batch, batch_idx)
+        return output["loss"] if isinstance(output, Mapping) else output
+
+
+def restore(module: LightningModule, checkpoint: Mapping[str, Any]) -> None:
+    """Cut a newly built LightningModule to the size it had in a checkpoint, before its weights are loaded.
+
+    Call it in the module's own `on_load_checkpoint`, so that `load_from_checkpoint` works. A module that has
+    that size already is left alone.
+
+    Args:
+        module: The LightningModule.
+        checkpoint: What Lightning has read.
+    """
+    saved = checkpoint.get(KEY)
+    if saved is None:
+        raise PrunerError(
+            "this checkpoint was saved without TrainOnceCallback: there is no pruner's state in it. Load its "
+            "weights into the module yourself, and fit without ckpt_path."
+        )
+    shapes = {name: tensor.shape for name, tensor in module.state_dict().items()}
+    if shapes != {name: tensor.shape for name, tensor in checkpoint["state_dict"].items()}:
+        restore_shapes(_part(module, saved["module"]), saved["pruner"])
+
+
+def _follow(trainer: Trainer, pl_module: LightningModule) -> None:
+    """Let what looks at the whole training follow a cut."""
+    strategy: Any = trainer.strategy
+    if isinstance(strategy.model, nn.parallel.DistributedDataParallel):
+        # It does not notice new shapes.
+        strategy.model = pl_module
+        strategy.configure_ddp()
+    for callback in trainer.checkpoint_callbacks:
+        if isinstance(callback, ModelCheckpoint) and callback.monitor is not None:
+            # A checkpoint of another size is no rival, and could not be loaded into this model.
+            vars(callback).update(
+                best_k_models={},
+                best_model_path="",
+                best_model_score=None,
+                kth_best_model_path="",
+                kth_value=torch.tensor(torch.inf if callback.mode == "min" else -torch.inf),
+            )
+
+
+def _total_steps(trainer: Trainer, request: PruningRequest) -> int:
+    steps = request.options.get("total_steps", trainer.estimated_stepping_batches)
+    if not 0 < steps < float("inf"):
+        raise PrunerError(
+            "this run has no end that is known now. Set the Trainer's max_steps, or pass "
+            "TrainOnceCallback(total_steps=...)."
+        )
+    return int(steps)
+
+
+def _training_step(pl_module: LightningModule, batch: Any, batch_idx: int) -> Any:
+    parameters = inspect.signature(pl_module.training_step).parameters
+    return (
+        pl_module.training_step(batch, batch_idx) if len(parameters) > 1 else pl_module.training_step(batch)
+    )
+
+
+@contextmanager
+def _quiet(pl_module: LightningModule) -> Iterator[None]:
+    """Inside, the module logs nothing: this is not a step of the run."""
+    for name in _LOGGING:
+        setattr(pl_module, name, lambda *_, **__: None)
+    try:
+        yield
+    finally:
+        for name in _LOGGING:
+            delattr(pl_module, name)
+
+
+def _part(pl_module: nn.Module, name: str) -> nn.Module:
+    try:
+        return pl_module.get_submodule(name)
+    except AttributeError:
+        raise PrunerError(
+            f"{type(pl_module).__name__} has no part {quoted(name)}. Use a name of named_modules()."
+        ) from None
+
+
+def _name_in(pl_module: nn.Module, part: nn.Module) -> str:
+    return next(name for name, module in pl_module.named_modules() if module is part)
+
+
+def _parameters_of(optimizer: torch.optim.Optimizer) -> set[int]:
+    return {id(part) for group in optimizer.param_groups for part in group["params"]}
+
+
+def _belongs(optimizer: torch.optim.Optimizer, module: nn.Module) -> bool:
+    """Whether an optimizer trains this module only."""
+    return _parameters_of(optimizer) <= {id(part) for part in module.parameters()}

@@ -1,0 +1,82 @@
+"""What a user asks of pruning before a trainer has made the optimizer: the arguments of `attach`, kept."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from trainonce.errors import PrunerError
+from trainonce.messages.plain_text import quoted
+from trainonce.pruning.attachment import attach
+from trainonce.pruning.budget import check_one_budget
+from trainonce.pruning.pruner import Pruner
+from trainonce.structure.channels import Example
+
+_NAMES = tuple(inspect.signature(attach).parameters)[2:]
+"""Everything that `attach` takes besides the model and the optimizer."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PruningRequest:
+    """The arguments of `attach` that a user has given to an adapter."""
+
+    options: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> PruningRequest:
+        """The request; PrunerError for an unknown name, BudgetError for a missing or impossible budget."""
+        for name in options:
+            if name not in _NAMES:
+                meant = get_close_matches(name, _NAMES, n=1)
+                hint = f"Did you mean {meant[0]}?" if meant else f"These are known: {', '.join(_NAMES)}."
+                raise PrunerError(f"there is no option {quoted(name)}. {hint}")
+        check_one_budget(options.get("keep_flops"), options.get("keep_params"))
+        return cls(dict(options))
+
+    def attach(
+        self,
+        model: nn.Module,
+        optimizer: Any,
+        *,
+        example: Example,
+        total_steps: int,
+        state: Mapping[str, Any] | None = None,
+    ) -> Pruner:
+        """Attach as asked for; the example and the number of steps are the trainer's unless they were given.
+
+        With the state of a run that the model was restored from, the pruner resumes it. The random streams of
+        Python and numpy continue as if nothing had been inspected, so that it draws the same numbers.
+        """
+        options = {"example": example, "total_steps": total_steps, **self.options}
+        with _streams_kept():
+            pruner = attach(model, optimizer, **options)
+        if state is not None:
+            pruner.load_state_dict(state)
+        return pruner
+
+
+def advanced(pruner: Pruner, loss: Callable[[], Tensor], *, is_last: bool) -> bool:
+    """Whether the model was cut in this step; after the last one the pruner has finished."""
+    num_cuts = len(pruner.cuts)
+    pruner.step(loss)
+    if is_last:
+        pruner.finish()
+    return len(pruner.cuts) > num_cuts
+
+
+@contextmanager
+def _streams_kept() -> Iterator[None]:
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)

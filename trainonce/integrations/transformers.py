@@ -1,0 +1,272 @@
+"""Hugging Face transformers: a callback for `Trainer`, and `load` for what it has saved.
+
+    Trainer(model, arguments, train_dataset=data, callbacks=[TrainOnceCallback(keep_flops=0.5)])
+
+A callback is not told its trainer, but it needs the trainer's loss, and has to act before weights are loaded.
+So it looks up who calls it when the trainer has been built, and puts itself in front of three of its methods.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainonce.errors import MissingPackageError, PrunerError
+from trainonce.integrations.accelerate import rewrap
+from trainonce.integrations.probe import first_call
+from trainonce.integrations.request import PruningRequest, advanced
+from trainonce.messages.plain_text import shown_path
+from trainonce.pruning.distributed import unwrapped_model
+from trainonce.pruning.pruner import Pruner
+from trainonce.pruning.restored import note_restored
+from trainonce.pruning.restoring import restore
+from trainonce.storage.checkpoint.folder import is_written, read_checkpoint, write_checkpoint
+
+try:
+    import transformers
+    from safetensors.torch import load_file
+    from transformers import Trainer, TrainerCallback
+    from transformers.trainer_utils import load_sharded_checkpoint
+except ImportError as error:
+    raise MissingPackageError(
+        f"this needs transformers ({error}). Install it with: pip install transformers accelerate"
+    ) from error
+
+STATE_FOLDER = "trainonce"
+"""Where a checkpoint of `Trainer` has the pruner's state."""
+
+
+class TrainOnceCallback(TrainerCallback):
+    """Prunes the model that a `Trainer` trains; `trainer.model` is the small model when it is done.
+
+    Takes the arguments of `trainonce.attach` as keywords. The example is what the first batch calls the model
+    with, the number of steps is the trainer's, and the controller learns from the trainer's own
+    `compute_loss` on the batch at hand.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._request = PruningRequest.of(options)
+        self._trainer: Any = None
+        self._batch: tuple[nn.Module, dict[str, Any]] | None = None
+        self._saved: dict[str, Any] | None = None
+        self._is_asking = False
+        self.pruner: Pruner | None = None
+        """The pruner; None until the first batch."""
+
+    def on_init_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Stand in front of the trainer's methods."""
+        trainer = _calling_trainer()
+        if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
+            raise PrunerError(
+                "DeepSpeed and FSDP split weights into pieces that can't be cut. Train on one device or with "
+                "DDP (torchrun)."
+            )
+        if args.load_best_model_at_end and not self._request.options.get("shrink", True):
+            raise PrunerError(
+                "load_best_model_at_end needs the small model during training, but shrink=False cuts after "
+                "it. Leave one of them out."
+            )
+        self._trainer = trainer
+        self._watch_losses(trainer)
+        self._save_and_restore(trainer)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Begin a run; the pruner is attached at its first batch."""
+        if self._trainer is None:
+            raise PrunerError(
+                "TrainOnceCallback came too late to restore a checkpoint. Pass it to the Trainer: "
+                "Trainer(..., callbacks=[TrainOnceCallback(...)])."
+            )
+        self._batch = None
+        pruner = self.pruner
+        if pruner is None:
+            return
+        if pruner.model is unwrapped_model(self._trainer.model) and pruner.num_steps:
+            raise PrunerError(
+                f"this callback has pruned this model for {pruner.num_steps} steps already. Build the model, "
+                "the Trainer and the callback again; or trainer.remove_callback(TrainOnceCallback) to train "
+                "on without pruning."
+            )
+        # A new model (model_init), or a first batch that was too large (auto_find_batch_size).
+        pruner.detach()
+        self.pruner = None
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Advance the pruner after each optimizer step."""
+        is_last = state.global_step >= state.max_steps
+        if self.pruner is not None and advanced(self.pruner, self._loss, is_last=is_last):
+            rewrap(self._trainer.accelerator, self._trainer.model_wrapped)
+            # A checkpoint of another size could not be loaded at the end, and its score is no rival.
+            state.best_metric = state.best_model_checkpoint = state.best_global_step = None
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Make sure that the model is small."""
+        if self.pruner is not None:
+            self.pruner.finish()
+
+    def _watch_losses(self, trainer: Any) -> None:
+        compute_loss = trainer.compute_loss
+
+        @wraps(compute_loss)
+        def watched(model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+            if model.training and torch.is_grad_enabled() and not self._is_asking:
+                self._begin_batch(model, dict(inputs))
+            return compute_loss(model, inputs, *args, **kwargs)
+
+        trainer.compute_loss = watched
+
+    def _save_and_restore(self, trainer: Any) -> None:
+        save_model, load_from_checkpoint = trainer.save_model, trainer._load_from_checkpoint
+
+        @wraps(save_model)
+        def save(output_dir: str | None = None, *args: Any, **kwargs: Any) -> None:
+            # First, so that a run that is killed meanwhile leaves no weights without their shapes.
+            if self.pruner is not None and trainer.args.should_save:
+                folder = Path(output_dir or trainer.args.output_dir) / STATE_FOLDER
+                write_checkpoint(folder, self.pruner.state_dict())
+            with _own_names(unwrapped_model(trainer.model)):
+                save_model(output_dir, *args, **kwargs)
+
+        @wraps(load_from_checkpoint)
+        def load(folder: str, *args: Any, **kwargs: Any) -> None:
+            self._saved = _read_state(folder)
+            restore(unwrapped_model(trainer.model), self._saved)
+            load_from_checkpoint(folder, *args, **kwargs)
+
+        trainer.save_model, trainer._load_from_checkpoint = save, load
+
+    def _begin_batch(self, model: nn.Module, inputs: dict[str, Any]) -> None:
+        self._batch = model, inputs
+        if self.pruner is not None:
+            return
+        trainer = self._trainer
+        inner = unwrapped_model(model)
+        call = first_call(inner, lambda: self._ask(inner, inputs))
+        if call is None or call.module is not inner:
+            raise PrunerError(
+                f"compute_loss does not call the {type(inner).__name__} that is trained. Pass example= with "
+                "what it is called with."
+            )
+        self.pruner = self._request.attach(
+            inner,
+            trainer.optimizer,
+            example=call.as_example(),
+            total_steps=trainer.state.max_steps,
+            state=self._saved,
+        )
+        self._saved = None
+
+    def _loss(self) -> Tensor:
+        assert self._batch is not None
+        return self._ask(*self._batch)
+
+    def _ask(self, model: nn.Module, inputs: dict[str, Any]) -> Tensor:
+        """The trainer's loss on a batch: its mean, whatever other batches are accumulated with it."""
+        trainer = self._trainer
+        self._is_asking = True
+        try:
+            with trainer.compute_loss_context_manager():
+                # A copy, because labels are taken out of it.
+                return trainer.compute_loss(model, dict(inputs)).mean()
+        finally:
+            self._is_asking = False
+
+
+def load(folder: str | Path, *, into: nn.Module | None = None) -> nn.Module:
+    """The model that a `Trainer` with this callback has saved, small as it was; in eval mode.
+
+    The config in the folder is the dense model's, so `from_pretrained` refuses the weights.
+
+    Args:
+        folder: What `trainer.save_model` or a checkpoint wrote.
+        into: The dense model, newly built; None: built from the config in the folder.
+    """
+    state = _read_state(folder)
+    model = _built_from(Path(folder)) if into is None else into
+    restore(model, state)
+    # No run continues here; a pruner that is attached to this model begins a new one.
+    note_restored(model, ())
+    weights = Path(folder) / "model.safetensors"
+    if weights.is_file():
+        keys = model.load_state_dict(load_file(weights), strict=False)
+    else:
+        keys = load_sharded_checkpoint(model, str(folder), strict=False)
+    _check_complete(model, keys.missing_keys, keys.unexpected_keys, folder)
+    return model.eval()
+
+
+def _check_complete(model: nn.Module, missing: list[str], unexpected: list[str], folder: str | Path) -> None:
+    tensors = model.state_dict()
+    loaded = {tensors[name].data_ptr() for name in tensors.keys() - missing}
+    # Of weights that are tied, one is saved.
+    odd = [name for name in missing if tensors[name].data_ptr() not in loaded] + unexpected
+    if odd:
+        raise PrunerError(
+            f"{shown_path(Path(folder))} is not of this model: {odd[0]} is in one of them only. Pass the "
+            "dense model that was trained: load(folder, into=model)."
+        )
+
+
+def _built_from(folder: Path) -> nn.Module:
+    config = transformers.AutoConfig.from_pretrained(folder)
+    kind = getattr(transformers, (config.architectures or [""])[0], None)
+    if kind is None:
+        raise PrunerError(
+            f"{shown_path(folder)} is of a class that transformers doesn't have. Build the dense model "
+            "yourself and pass it: load(folder, into=model)."
+        )
+    model = kind(config)
+    if model.can_generate() and (folder / "generation_config.json").is_file():
+        model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
+    return model
+
+
+def _read_state(folder: str | Path) -> dict[str, Any]:
+    place = Path(folder) / STATE_FOLDER
+    if not is_written(place):
+        raise PrunerError(
+            f"{shown_path(Path(folder))} was saved without TrainOnceCallback: there is no pruner's state in "
+            "it. To start from its weights, load them with from_pretrained and train without "
+            "resume_from_checkpoint."
+        )
+    return read_checkpoint(place)
+
+
+@contextmanager
+def _own_names(model: Any) -> Iterator[None]:
+    """Inside, `save_pretrained` writes weights under the names that they have in the model.
+
+    transformers 5 saves some models under their old names, and `Trainer` does not know these when it resumes.
+    """
+    save = getattr(model, "save_pretrained", None)
+    if save is None or "save_original_format" not in inspect.signature(save).parameters:
+        yield
+        return
+
+    @wraps(save)
+    def plainly(*args: Any, **kwargs: Any) -> Any:
+        return save(*args, **{"save_original_format": False, **kwargs})
+
+    model.save_pretrained = plainly
+    try:
+        yield
+    finally:
+        del model.save_pretrained
+
+
+def _calling_trainer() -> Any:
+    """The trainer whose method this is called from."""
+    frame = sys._getframe()
+    while frame is not None:
+        if isinstance(found := frame.f_locals.get("self"), Trainer):
+            return found
+        frame = frame.f_back
+    raise PrunerError("TrainOnceCallback works with transformers.Trainer and its subclasses only.")

@@ -1,0 +1,298 @@
+"""Ultralytics: `prune` a YOLO while its own `train` trains it.
+
+    model = prune(YOLO("yolo11n.yaml"), keep_flops=0.5)
+    model.train(data="coco8.yaml", epochs=100)
+
+Their trainer builds models from a yaml, which can't describe the small one, and keeps the average of the
+weights as what it validates and saves. So the pruner follows the trainer through callbacks, the average is
+cut with the model, and models are built here where the yaml would give the dense one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, nn
+
+from trainonce.errors import MissingPackageError, PrunerError
+from trainonce.integrations.request import PruningRequest
+from trainonce.integrations.small_yolo import STATE, is_marked, marked, trainable, unmarked
+from trainonce.messages.plain_text import quoted, shown
+from trainonce.pruning.guards.copies import follows_by_itself
+from trainonce.pruning.pruner import Pruner
+from trainonce.pruning.restoring import restore
+
+try:
+    from ultralytics.engine.model import Model
+    from ultralytics.nn.tasks import load_checkpoint
+    from ultralytics.utils import LOGGER
+except ImportError as error:
+    raise MissingPackageError(
+        f"this needs ultralytics ({error}). Install it with: pip install 'trainonce[ultralytics]'"
+    ) from error
+
+_EVENTS = (
+    "on_pretrain_routine_start",
+    "on_pretrain_routine_end",
+    "on_train_batch_end",
+    "on_train_epoch_end",
+    "teardown",
+)
+"""What Ultralytics calls; a method of the same name answers."""
+
+
+def prune(model: Any, **options: Any) -> Any:
+    """The same YOLO, whose next `train` makes it smaller: `best.pt` and `last.pt` are the small average.
+
+    Example: `prune(YOLO("yolo11n.pt"), keep_flops=0.5).train(data="coco8.yaml", epochs=100)`
+
+    Args:
+        model: A YOLO of any task, from a yaml or a checkpoint. `prune(YOLO("last.pt"), ...)` with the same
+            options and `train(resume=True)` goes on with a run that was interrupted.
+        options: The budget, `keep_flops` or `keep_params`, and what else `trainonce.attach` takes. The
+            example is an image of the size that is trained on, and the number of steps is the trainer's.
+            While it trains, the pruner is `model.trainer.pruner`.
+    """
+    return _Pruning(PruningRequest.of(options)).added_to(model)
+
+
+def keep_size(model: Any) -> Any:
+    """The same YOLO, whose `train` goes on with the sizes that it has, not with those in its yaml.
+
+    Example: `keep_size(YOLO("best.pt")).train(data="coco8.yaml", epochs=10)`
+    """
+    return _Building().added_to(model)
+
+
+class _Building:
+    """Callbacks that have a trainer build the small model."""
+
+    def added_to(self, model: Any) -> Any:
+        """The YOLO with these callbacks, in place of those that were added here before."""
+        if not isinstance(model, Model):
+            raise PrunerError(f"expected a YOLO, got {type(model).__name__}. Pass YOLO('yolo11n.pt').")
+        model._check_is_pytorch_model()
+        for event, functions in model.callbacks.items():
+            model.callbacks[event] = [
+                function for function in functions if not isinstance(_owner_of(function), _Building)
+            ]
+        for event in _EVENTS:
+            if hasattr(self, event):
+                model.add_callback(event, getattr(self, event))
+        return model
+
+    def on_pretrain_routine_start(self, trainer: Any) -> None:
+        """Stand in front of what builds the trainer's model."""
+        get_model = trainer.get_model
+
+        @wraps(get_model)
+        def build(cfg: Any = None, weights: Any = None, verbose: bool = True) -> nn.Module:
+            if not is_marked(cfg):
+                return get_model(cfg=cfg, weights=weights, verbose=verbose)
+            return self._built(trainer, lambda: get_model(cfg=unmarked(cfg), verbose=verbose), weights)
+
+        trainer.get_model = build
+
+    def _built(self, trainer: Any, build_dense: Callable[[], Any], weights: Any) -> nn.Module:
+        """The model for a checkpoint of a run with trainonce: `weights` has its sizes."""
+        return trainable(weights, num_classes=trainer.data["nc"])
+
+    def __deepcopy__(self, memo: Any) -> _Building:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        # Callbacks are pickled for one purpose: to start one process per device.
+        raise PrunerError("a YOLO can be pruned on one device only. Pass a single one: train(device=0).")
+
+
+class _Pruning(_Building):
+    """Callbacks that prune the model of a trainer, with all that is remembered of its run."""
+
+    def __init__(self, request: PruningRequest) -> None:
+        self._request = request
+        self._saved: Mapping[str, Any] | None = None
+        self._batch: Mapping[str, Any] = {}
+        self._has_stepped = self._was_small = False
+        self._total_steps = 0
+        self._average: object = None
+        self._undo: list[Callable[[], None]] = []
+
+    def on_pretrain_routine_start(self, trainer: Any) -> None:
+        """Refuse what can't be pruned, and keep the batches of a trainer that is being made."""
+        _check_arguments(trainer)
+        self._saved, self._batch, self._undo = None, {}, []
+        self._has_stepped = self._was_small = False
+        super().on_pretrain_routine_start(trainer)
+        trainer.pruner = None
+        preprocess = trainer.preprocess_batch
+
+        @wraps(preprocess)
+        def keep(batch: Any) -> Any:
+            self._batch = preprocess(batch)
+            return self._batch
+
+        trainer.preprocess_batch = keep
+
+    def on_pretrain_routine_end(self, trainer: Any) -> None:
+        """Attach to the model, the optimizer and the average, which all exist now."""
+        # What a run leaves behind in a notebook is then no riddle for the next one.
+        follows_by_itself(trainer.ema.ema)
+        if trainer.resume and self._saved is None:
+            raise PrunerError(
+                f"{quoted(trainer.args.model)} is of a run without trainonce and can't be resumed with it. "
+                "Start a new one from its weights: leave out resume=True."
+            )
+        self._total_steps = self._request.options.get("total_steps") or count_steps(trainer)
+        with _without_features(trainer.model):
+            trainer.pruner = pruner = self._request.attach(
+                trainer.model,
+                trainer.optimizer,
+                example=_image(trainer),
+                total_steps=self._total_steps,
+            )
+        if self._saved is not None:
+            pruner.load_state_dict(self._saved["pruner"])
+            self._was_small = pruner.shrunk
+        self._follow(trainer)
+        trainer.model.yaml = marked(trainer.model.yaml)
+        optimizer = trainer.optimizer
+        self._undo = [
+            pruner.detach,
+            optimizer.register_step_post_hook(self._note_step).remove,
+            optimizer.register_state_dict_post_hook(
+                lambda _, state: {**state, STATE: _state_of(pruner)}
+            ).remove,
+        ]
+
+    def on_train_batch_end(self, trainer: Any) -> None:
+        """Advance the pruner after each optimizer step; batches may be accumulated, steps skipped."""
+        pruner: Pruner = trainer.pruner
+        if not self._has_stepped or pruner.num_steps >= self._total_steps:
+            return
+        self._has_stepped = False
+        self._follow(trainer)
+        with _without_features(trainer.model):
+            if pruner.step(lambda: self._loss(trainer)):
+                LOGGER.info(f"trainonce: {pruner!r}")
+
+    def on_train_epoch_end(self, trainer: Any) -> None:
+        """Have the small model for the last validation, and no larger one for the best so far."""
+        pruner: Pruner = trainer.pruner
+        if trainer.epoch + 1 >= trainer.epochs:
+            with _without_features(trainer.model):
+                pruner.finish()
+            if not pruner.cuts:
+                trainer.model.yaml = unmarked(trainer.model.yaml)
+        elif trainer.stop and not pruner.shrunk:
+            LOGGER.warning("trainonce: stopped before the model was cut. Resume this run to make it small.")
+        if not self._was_small:
+            trainer.best_fitness = None
+            trainer.stopper.best_fitness, trainer.stopper.best_epoch = 0.0, trainer.epoch
+        self._was_small = pruner.shrunk
+
+    def teardown(self, trainer: Any) -> None:
+        """Let go of the model and the optimizer."""
+        for undo in self._undo:
+            undo()
+        self._undo, self._batch, self._saved, self._average = [], {}, None, None
+
+    def _built(self, trainer: Any, build_dense: Callable[[], Any], weights: Any) -> nn.Module:
+        if not trainer.resume:
+            return super()._built(trainer, build_dense, weights)
+        _, checkpoint = load_checkpoint(trainer.args.model)
+        self._saved = (checkpoint.get("optimizer") or {}).get(STATE)
+        if self._saved is None:
+            return super()._built(trainer, build_dense, weights)
+        model = build_dense()
+        restore(model, self._saved["pruner"])
+        model.load_state_dict(self._saved["model"])
+        return model
+
+    def _follow(self, trainer: Any) -> None:
+        """Have the average cut with the model; after a loss that was not finite, it is a new one."""
+        if trainer.ema is not self._average:
+            trainer.pruner.follow(trainer.ema)
+            self._average = trainer.ema
+
+    def _note_step(self, *_: Any) -> None:
+        self._has_stepped = True
+
+    def _loss(self, trainer: Any) -> Tensor:
+        """The trainer's loss on the batch at hand, per image."""
+        dtype = torch.bfloat16 if trainer.args.amp == "bf16" else None
+        with torch.autocast(trainer.device.type, enabled=bool(trainer.amp), dtype=dtype):
+            return trainer.model(self._batch)[0].sum() / len(self._batch["img"])
+
+
+def count_steps(trainer: Any) -> int:
+    """How many optimizer steps a trainer will make: fewer batches are accumulated while it warms up."""
+    num_batches = len(trainer.train_loader)
+    warm_up = _count_warm_up(trainer, num_batches)
+    num_steps, last = 0, -1
+    for number in range(num_batches * trainer.epochs):
+        share = min(1.0, number / warm_up) if warm_up else 1.0
+        if number - last >= max(1, round(1 + share * (trainer.accumulate - 1))):
+            num_steps, last = num_steps + 1, number
+    return num_steps
+
+
+def _count_warm_up(trainer: Any, num_batches: int) -> int:
+    """How many batches the warm-up takes; earlier versions of 8.4 made it at least a hundred."""
+    if hasattr(trainer, "_get_warmup_iterations"):
+        return trainer._get_warmup_iterations(num_batches)
+    share = trainer.args.warmup_epochs
+    return max(round(share * num_batches), 100) if share > 0 else 0
+
+
+def _check_arguments(trainer: Any) -> None:
+    """Raise PrunerError for settings of a trainer that pruning can't live with."""
+    reasons = {
+        "time": "the number of steps must be known: set epochs instead",
+        "compile": "a compiled model would have to be compiled again after each cut",
+        "distill_model": "the trained model is a part of another one",
+    }
+    for name, reason in reasons.items():
+        if value := getattr(trainer.args, name, None):
+            raise PrunerError(f"{name}={shown(value)} can't be used with trainonce: {reason}. Leave it out.")
+    if getattr(trainer.args, "quantize", None) == 8:
+        raise PrunerError("quantize=8 can't be used with trainonce. Train first, then quantize the result.")
+
+
+def _image(trainer: Any) -> Tensor:
+    """An image of the size that is trained on."""
+    shape = 1, trainer.data.get("channels", 3), trainer.args.imgsz, trainer.args.imgsz
+    return torch.rand(shape, generator=torch.Generator().manual_seed(0)).to(trainer.device)
+
+
+def _state_of(pruner: Pruner) -> dict[str, Any]:
+    """What resumes a run. The weights are its own: Ultralytics saves their average, in half precision."""
+    return {"pruner": pruner.state_dict(), "model": pruner.model.state_dict()}
+
+
+@contextmanager
+def _without_features(model: nn.Module) -> Iterator[None]:
+    """Inside, detectors called with images don't hand out the features that their heads read.
+
+    They are there for their shapes, and no output that must keep its channels. Losses call `forward` itself.
+    """
+    hook = model.register_forward_hook(
+        lambda _, args, output: _stripped(output) if args and isinstance(args[0], Tensor) else output
+    )
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def _stripped(output: Any) -> Any:
+    if isinstance(output, dict):
+        return {key: _stripped(item) for key, item in output.items() if key != "feats"}
+    return type(output)(map(_stripped, output)) if type(output) in (tuple, list) else output
+
+
+def _owner_of(function: Any) -> object:
+    return getattr(function, "__self__", None)
