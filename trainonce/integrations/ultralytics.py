@@ -231,13 +231,21 @@ class _Pruning(_Building):
 def count_steps(trainer: Any) -> int:
     """How many optimizer steps a trainer will make: fewer batches are accumulated while it warms up."""
     num_batches = len(trainer.train_loader)
-    warm_up = trainer._get_warmup_iterations(num_batches)
+    warm_up = _count_warm_up(trainer, num_batches)
     num_steps, last = 0, -1
     for number in range(num_batches * trainer.epochs):
         share = min(1.0, number / warm_up) if warm_up else 1.0
         if number - last >= max(1, round(1 + share * (trainer.accumulate - 1))):
             num_steps, last = num_steps + 1, number
     return num_steps
+
+
+def _count_warm_up(trainer: Any, num_batches: int) -> int:
+    """How many batches the warm-up takes; earlier versions of 8.4 made it at least a hundred."""
+    if hasattr(trainer, "_get_warmup_iterations"):
+        return trainer._get_warmup_iterations(num_batches)
+    share = trainer.args.warmup_epochs
+    return max(round(share * num_batches), 100) if share > 0 else 0
 
 
 def _check_arguments(trainer: Any) -> None:
