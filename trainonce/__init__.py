@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from trainonce.pruning.pulling.projection import HalfSpace, Proximal
     from trainonce.pruning.restoring import restore
     from trainonce.pruning.schedule import Phase, Schedule, ShortRunWarning, Strength
+    from trainonce.runs import loggers
     from trainonce.storage.artifact.about import About, Preprocessing, about_of
     from trainonce.structure import cost
     from trainonce.structure.channels import ChannelGroup
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from trainonce.surgery.inspection import cut, inspect
     from trainonce.surgery.slicing import silence
     from trainonce.tracing.operators.registry import rule
-    from trainonce.training import Result, Settings, fit
+    from trainonce.training import Callback, Result, RunState, Settings, fit
     from trainonce.zoo.artifacts import load, save
 
 __version__ = "0.2.0"
@@ -45,6 +46,7 @@ __all__ = [
     "About",
     "ArtifactError",
     "BudgetError",
+    "Callback",
     "ChannelGroup",
     "CheckpointError",
     "DataError",
@@ -64,6 +66,7 @@ __all__ = [
     "PrunerError",
     "Result",
     "RunInterruptedError",
+    "RunState",
     "Schedule",
     "SettingError",
     "Settings",
@@ -78,6 +81,7 @@ __all__ = [
     "fit",
     "inspect",
     "load",
+    "loggers",
     "policies",
     "restore",
     "rule",
@@ -99,7 +103,7 @@ _HOMES = {
     "surgery.inspection": "cut inspect",
     "surgery.slicing": "silence",
     "tracing.operators.registry": "rule",
-    "training": "Result Settings fit",
+    "training": "Callback Result RunState Settings fit",
     "zoo.artifacts": "load save",
 }
 """Where each public name is defined; errors are all in `errors`.
@@ -107,7 +111,7 @@ _HOMES = {
 Nothing is loaded before it is used: torch takes seconds to load, in which a command can be stopped.
 """
 
-_MODULES = {"cost": "structure.cost", "policies": "pruning.policies"}
+_MODULES = {"cost": "structure.cost", "loggers": "runs.loggers", "policies": "pruning.policies"}
 """Public modules that live in a room."""
 
 

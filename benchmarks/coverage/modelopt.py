@@ -34,7 +34,7 @@ _MOST_WAITING = 20
 _PARTS = {"budget": "fastnas_budget"}
 _HEADER = (
     *("model", "widths", "usable", "exact", "difference", "FLOPs left", "parameters gone", "budget met"),
-    *("search s", "remarks"),
+    *("search CPU s", "remarks"),
 )
 
 INTRODUCTION = """\

@@ -8,13 +8,8 @@ from torch import Tensor, nn
 Kept = dict[str, Tensor]
 """For each layer that became smaller, by name, the outputs that it keeps."""
 
-_BY_ROW = (
-    nn.Linear,
-    nn.modules.conv._ConvNd,
-    nn.modules.batchnorm._NormBase,
-    nn.GroupNorm,
-    nn.LayerNorm,
-)
+_NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
+_BY_ROW = (nn.Linear, nn.modules.conv._ConvNd, *_NORMS)
 
 
 @torch.no_grad()

@@ -136,9 +136,12 @@ def test_the_peer_runs_in_its_environment_and_is_not_asked_twice(
     assert (tmp_path / "asked").read_text() == "transformers:BertModel\n"
 
 
+@pytest.mark.timeout(0)
 @pytest.mark.skipif(not PYTHON.exists(), reason="make modelopt")
 def test_a_plain_network_is_cut_exactly():
-    found = measure_parts("torchvision:squeezenet1_1", ["fastnas"], Limits(python=PYTHON))["fastnas"]
+    found = measure_parts(
+        "torchvision:squeezenet1_1", ["fastnas"], Limits(seconds=3000, cpu_seconds=200, python=PYTHON)
+    )["fastnas"]
     assert found.get("failure") is None
     assert found["usable"]
     assert found["difference"] <= 1e-5

@@ -65,6 +65,7 @@ def reference_page() -> str:
     lines += _chapter("Functions", "trainonce", functions)
     lines += _chapter("Classes", "trainonce", classes)
     lines += _chapter("Policies", "trainonce.policies", public(trainonce.policies))
+    lines += _chapter("Loggers", "trainonce.loggers", public(trainonce.loggers))
     lines += _chapter("Cost", "trainonce.cost", public(trainonce.cost))
     lines += ["## Errors and warnings", "", ERRORS, *_failures({name: top[name] for name in failures})]
     lines += ["## Commands", "", EXIT_CODES]

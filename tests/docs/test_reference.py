@@ -14,7 +14,11 @@ from trainonce.cli import command
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "reference.md").read_text(encoding="utf-8")
-MODULES = {"trainonce": trainonce, "trainonce.policies": trainonce.policies}
+MODULES = {
+    "trainonce": trainonce,
+    "trainonce.policies": trainonce.policies,
+    "trainonce.loggers": trainonce.loggers,
+}
 
 
 def public_names() -> list[str]:

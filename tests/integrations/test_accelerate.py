@@ -15,7 +15,7 @@ import trainonce
 from support.ranks import run_two
 from trainonce.errors import PrunerError
 
-pytest.importorskip("accelerate", reason="needs accelerate: pip install 'trainonce[accelerate]'")
+pytest.importorskip("accelerate", reason="needs accelerate")
 
 from accelerate import Accelerator
 

@@ -19,7 +19,7 @@ from support.bits import digest
 from support.ranks import run_two
 from trainonce.errors import BudgetError, PrunerError, TrainonceError
 
-pytest.importorskip("lightning", reason="needs lightning: pip install 'trainonce[lightning]'")
+pytest.importorskip("lightning", reason="needs lightning")
 
 from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint
 

@@ -14,11 +14,11 @@ from trainonce.runs.report.live import (
     LivePanel,
     Moment,
     NullView,
-    choose_view,
     describe,
     draw,
     in_minutes,
 )
+from trainonce.runs.report.views import choose_view
 from trainonce.training import fit
 
 

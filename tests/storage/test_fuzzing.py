@@ -35,7 +35,7 @@ def test_no_file_brings_a_reader_down(name: str):
 
 
 def test_every_reader_of_strangers_files_has_a_target_and_thousands_of_cases_are_tried():
-    assert set(all_targets()) >= {"artifact", "checkpoint", "config", "image", "report"}
+    assert set(all_targets()) >= {"artifact", "checkpoint", "config", "image", "report", "weights"}
     assert sum(target.cases for target in all_targets().values()) >= 5000
 
 

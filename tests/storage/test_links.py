@@ -81,7 +81,7 @@ def test_records_are_not_appended_through_a_link(tmp_path: Path, foreign: Path, 
     (tmp_path / name).unlink()
     (tmp_path / name).symlink_to(foreign / "README.md")
     with pytest.raises(LinkError):
-        append_record(tmp_path, {"epoch": 1})
+        append_record(tmp_path, [{"epoch": 1}])
     with pytest.raises(LinkError):
         write_history(tmp_path, [])
     assert (foreign / "README.md").read_text() == "mine"

@@ -15,7 +15,7 @@ from support.runs import make_settings
 from trainonce.runs.report.verdict import remarks_on
 from trainonce.training import fit
 from trainonce.training.batches.sources import TensorSamples
-from trainonce.training.loop.evaluation import class_axis
+from trainonce.training.loop.logits import class_axis
 from trainonce.training.results.widening import compare
 
 

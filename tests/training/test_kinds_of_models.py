@@ -281,6 +281,6 @@ def test_batches_that_are_no_pairs_are_refused_before_training():
         trainonce.SettingError, match=r"a batch of the training data is 3 parts\. Return pairs"
     ):
         fit(Body(), (three, three), settings=make_settings(), quiet=True)
-    named = Rows(lambda i: {"x": X[i], "labels": LABELS[i]})
-    with pytest.raises(trainonce.SettingError, match="a batch of the training data is a dict"):
+    named = Rows(lambda i: {"x": X[i], "answer": LABELS[i]})
+    with pytest.raises(trainonce.SettingError, match="a batch of the training data is a dict of x, answer"):
         fit(Body(), (named, named), settings=make_settings(), quiet=True)

@@ -17,7 +17,7 @@ from trainonce.errors import SettingError
 from trainonce.training.batches.order import Order, draw_controller_samples, share_of
 from trainonce.training.batches.sources import TensorSamples
 from trainonce.training.loop.average import Average
-from trainonce.training.loop.evaluation import CrossEntropy, evaluate
+from trainonce.training.loop.evaluation import CrossEntropy, Measuring, evaluate
 from trainonce.training.loop.learning_rate import learning_rate
 from trainonce.training.loop.mixing import Mixing
 from trainonce.training.loop.precision import Precision, choose_precision
@@ -135,7 +135,7 @@ def test_scores_count_every_sample_once():
         "processes": Processes(),
     }
     for batch_size in (1, 5, 37, 100):
-        scores = evaluate(Known(), samples, batch_size=batch_size, **options)
+        scores = evaluate(Known(), samples, Measuring(batch_size=batch_size, **options))
         assert scores.num_samples == 37
         assert scores.top1 == pytest.approx(100 * (logits.argmax(1) == targets).float().mean().item())
         assert scores.top5 == pytest.approx(

@@ -17,9 +17,13 @@ from torch import nn
 
 from support.runs import make_net
 from trainonce.errors import WeightsError
+from trainonce.zoo import weight_files
 from trainonce.zoo.head import replace_head
 from trainonce.zoo.transfer import plan_transfer
-from trainonce.zoo.weight_files import read_weights
+
+
+def read(file: Path) -> weight_files.WeightFile:
+    return weight_files.read_weights(file, model_bytes=20_000)
 
 
 class Code:
@@ -59,7 +63,7 @@ def test_whatever_holds_the_weights_gives_the_weights(writer: str, tmp_path: Pat
     state = make_net(1).state_dict()
     WRITERS[writer](state, tmp_path / "weights")
     model = make_net(0)
-    transfer = plan_transfer(read_weights(tmp_path / "weights"), model)
+    transfer = plan_transfer(read(tmp_path / "weights"), model)
     assert not same(model.state_dict(), state)
     transfer.apply(model)
     assert same(model.state_dict(), state)
@@ -68,6 +72,11 @@ def test_whatever_holds_the_weights_gives_the_weights(writer: str, tmp_path: Pat
 
 def written(file: Path, content: Any) -> None:
     torch.save(content, file)
+
+
+def touched(file: Path) -> Path:
+    file.touch()
+    return file
 
 
 def bomb(file: Path) -> None:
@@ -100,6 +109,7 @@ BAD_FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda file: file.write_bytes((30).to_bytes(8, "little") + b"{" + b"x" * 90),
         r"is damaged",
     ),
+    "too large": (lambda file: os.truncate(touched(file), 2**40), r"has 1,099,511,627,776 bytes, and a"),
     "a bomb": (bomb, r"would unpack to 67,108,864 bytes"),
 }
 
@@ -109,14 +119,14 @@ def test_a_bad_file_is_refused_in_one_line_and_runs_nothing(kind: str, tmp_path:
     make, words = BAD_FILES[kind]
     make(tmp_path / "weights")
     with pytest.raises(WeightsError, match=words) as caught:
-        read_weights(tmp_path / "weights")
+        read(tmp_path / "weights")
     assert str(caught.value).isprintable()
     assert not (tmp_path / "scar").exists()
 
 
 def transferred(tmp_path: Path, state: dict[str, Any], model: nn.Module) -> Any:
     torch.save(state, tmp_path / "weights.pth")
-    return plan_transfer(read_weights(tmp_path / "weights.pth"), model)
+    return plan_transfer(read(tmp_path / "weights.pth"), model)
 
 
 def test_another_number_of_classes_gets_a_new_head_and_everything_else_is_copied(tmp_path: Path):

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainonce.cli.finished_runs import add_run_arguments, load_small, open_run
 from trainonce.cli.printing import say, show_json
-from trainonce.training.loop.evaluation import CrossEntropy, evaluate
+from trainonce.training.loop.evaluation import CrossEntropy, Measuring, evaluate
 from trainonce.training.loop.precision import choose_precision
 from trainonce.training.loop.processes import Processes, choose_device
 
@@ -30,17 +30,16 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     run, data = open_run(arguments)
     model = load_small(run, data, arguments.folder).to(device)
     precision = choose_precision(device, amp=False, amp_dtype=run.amp_dtype)
-    scores = evaluate(
-        model,
-        data.validation,
+    how = Measuring(
+        loss=CrossEntropy(),
         batch_size=run.samples_per_step,
         device=device,
         precision=precision,
-        loss=CrossEntropy(),
         processes=Processes(),
     )
+    scores = evaluate(model, data.validation, how)
     if arguments.json:
-        show_json(asdict(scores))
+        show_json({name: value for name, value in asdict(scores).items() if name != "metrics"})
         return
     parts = [
         f"{name} {value:.2f} %"

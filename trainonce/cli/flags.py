@@ -20,7 +20,8 @@ SECTIONS = {
     "training": "epochs batch_size accumulate opt lr momentum nesterov weight_decay sched warmup_epochs "
     "min_lr decay_epochs decay_rate clip_grad smoothing mixup cutmix model_ema model_ema_decay",
     "hardware and reproducibility": "device amp amp_dtype channels_last compile seed deterministic",
-    "checkpoints and logs": "max_bad_steps save_minutes save_epochs keep_checkpoints tensorboard",
+    "checkpoints and logs": "max_bad_steps save_minutes save_epochs keep_checkpoints tensorboard wandb "
+    "mlflow",
 }
 """The settings as --help groups them."""
 

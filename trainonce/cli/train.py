@@ -18,8 +18,9 @@ from trainonce.recipes.run import Run, check_run, run_from, scale_epochs, train
 from trainonce.runs.config_file import read_yaml, to_yaml
 from trainonce.runs.file_names import CONFIG, PAGE
 from trainonce.runs.folder import Stage, check_start, clear, occupied, read_unchanged_config, stage_of
-from trainonce.runs.report.live import NullView, choose_view
+from trainonce.runs.report.live import NullView
 from trainonce.runs.report.run_table import as_run_table
+from trainonce.runs.report.views import choose_view
 from trainonce.runs.report.writing import complete_report
 from trainonce.training.session import MAY_DIFFER
 from trainonce.training.settings import as_plain

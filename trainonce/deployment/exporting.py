@@ -20,7 +20,7 @@ from trainonce.execution.comparison import Difference, compare
 from trainonce.messages.plain_text import reason_of
 from trainonce.storage.artifact.about import about_of
 from trainonce.storage.atomic import draft_of, refuse_links
-from trainonce.training.loop.evaluation import logits_of
+from trainonce.training.loop.logits import logits_of
 from trainonce.zoo.artifacts import load, save
 
 LARGEST_DIFFERENCE = 1e-3

@@ -26,7 +26,7 @@ try:
     from lightning.pytorch.callbacks import ModelCheckpoint
 except ImportError as error:
     raise MissingPackageError(
-        f"this needs lightning ({error}). Install it with: pip install 'trainonce[lightning]'"
+        f"this needs lightning ({error}). Install it with: pip install lightning"
     ) from error
 
 KEY = "trainonce"
@@ -62,7 +62,7 @@ class TrainOnceCallback(Callback):
         self._loss_of = loss
         self._saved: Mapping[str, Any] | None = None
         self._hooked: LightningModule | None = None
-        self._num_due = 0
+        self._num_due = self._total_steps = 0
         self.pruner: Pruner | None = None
         """The pruner; None until the first batch."""
 
@@ -120,7 +120,7 @@ class TrainOnceCallback(Callback):
                 "LightningModule a forward that training_step calls, or name the part to prune: "
                 f"TrainOnceCallback(module={name!r})."
             )
-        self._name = name
+        self._name, self._total_steps = name, _total_steps(trainer, self._request)
         if self._saved is None:
             # A module that was restored only to have its weights begins a new run.
             note_restored(call.module, ())
@@ -128,7 +128,7 @@ class TrainOnceCallback(Callback):
             call.module,
             optimizers[0] if len(optimizers) == 1 else optimizers,
             example=call.as_example(),
-            total_steps=_total_steps(trainer, self._request),
+            total_steps=self._total_steps,
             state=self._saved["pruner"] if self._saved is not None else None,
         )
         self._saved = None
@@ -142,7 +142,11 @@ class TrainOnceCallback(Callback):
         for _ in range(due):
             if self.pruner is None or not self.pruner.is_attached:
                 return
-            if advanced(self.pruner, lambda: self._loss(trainer, pl_module, batch, batch_idx)):
+            # At once, and not when training ends: other callbacks may put an average into the model then.
+            is_last = self.pruner.num_steps + 1 >= self._total_steps
+            if advanced(
+                self.pruner, lambda: self._loss(trainer, pl_module, batch, batch_idx), is_last=is_last
+            ):
                 _follow(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -63,11 +63,11 @@ class PruningRequest:
         return pruner
 
 
-def advanced(pruner: Pruner, loss: Callable[[], Tensor]) -> bool:
-    """Whether the model was cut in this step, after which the pruner has finished if it was the last."""
+def advanced(pruner: Pruner, loss: Callable[[], Tensor], *, is_last: bool) -> bool:
+    """Whether the model was cut in this step; after the last one the pruner has finished."""
     num_cuts = len(pruner.cuts)
     pruner.step(loss)
-    if pruner.num_steps >= pruner.total_steps:
+    if is_last:
         pruner.finish()
     return len(pruner.cuts) > num_cuts
 

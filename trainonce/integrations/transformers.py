@@ -37,7 +37,7 @@ try:
     from transformers.trainer_utils import load_sharded_checkpoint
 except ImportError as error:
     raise MissingPackageError(
-        f"this needs transformers ({error}). Install it with: pip install 'trainonce[transformers]'"
+        f"this needs transformers ({error}). Install it with: pip install transformers accelerate"
     ) from error
 
 STATE_FOLDER = "trainonce"
@@ -101,7 +101,8 @@ class TrainOnceCallback(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Advance the pruner after each optimizer step."""
-        if self.pruner is not None and advanced(self.pruner, self._loss):
+        is_last = state.global_step >= state.max_steps
+        if self.pruner is not None and advanced(self.pruner, self._loss, is_last=is_last):
             rewrap(self._trainer.accelerator, self._trainer.model_wrapped)
             # A checkpoint of another size could not be loaded at the end, and its score is no rival.
             state.best_metric = state.best_model_checkpoint = state.best_global_step = None

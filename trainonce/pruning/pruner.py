@@ -67,11 +67,12 @@ class Pruner:
             raise PrunerError("this pruner has finished. Attach a new one to prune further.")
         self._check_attached("step")
         self._check_loaded("step")
-        if self.num_steps >= self.total_steps:
+        total_steps = self._timetable.total_steps
+        if self.num_steps >= total_steps:
             self._notices.once(
                 "beyond the end",
-                f"step() was called more than total_steps={self.total_steps} times and does nothing anymore. "
-                "Call finish().",
+                f"step() was called more than total_steps={total_steps} times and does nothing anymore. Call "
+                "finish().",
             )
             return False
         if self._algorithm.needs_loss and not callable(loss):
@@ -121,11 +122,6 @@ class Pruner:
     def num_steps(self) -> int:
         """How many steps of the run are done."""
         return self._algorithm.num_steps
-
-    @property
-    def total_steps(self) -> int:
-        """How many steps the whole run has, as it was given to `attach`."""
-        return self._timetable.total_steps
 
     @property
     def model(self) -> nn.Module:
@@ -251,7 +247,7 @@ class Pruner:
         check_pruner_state(
             state,
             fingerprint=self._fingerprint(),
-            total_steps=self.total_steps,
+            total_steps=self._timetable.total_steps,
             units=self._units,
             policy=self.policy,
         )
@@ -275,7 +271,7 @@ class Pruner:
         return Progress(
             self.phase,
             self.num_steps,
-            self.total_steps,
+            self._timetable.total_steps,
             self.keep_now,
             self.keep_target,
             self._budget.counted,

@@ -22,8 +22,10 @@ from trainonce.runs.folder import has_checkpoint
 from trainonce.runs.report.live import View
 from trainonce.structure.partition import Partition
 from trainonce.surgery.inspection import inspect
+from trainonce.training.audience import Audience
 from trainonce.training.limits import limits_of, setting
 from trainonce.training.methods import dropped_for_method
+from trainonce.training.origin import Origin, find_origin
 from trainonce.training.preparation import prepare
 from trainonce.training.results.outcome import Result
 from trainonce.training.settings import RENAMED, Settings, as_plain
@@ -178,12 +180,12 @@ def _build(run: Run, data: DataSet | Shape, *, is_empty: bool) -> Source:
     return found
 
 
-def _origin_of(run: Run, source: Source) -> str | None:
-    """Where the model's weights come from, if they are the library's."""
+def _origin_of(run: Run, source: Source, *, out: Path | None, resume: bool) -> Origin:
+    """Where the model's weights come from: its library, or a file, which is read here."""
     if not run.pretrained or names_code(run.model):
-        return None
+        return find_origin(run, source.model, out=out, resume=resume)
     said = f"pretrained weights of {source.name}"
-    return said if source.new_head is None else f"{said}; {source.new_head}"
+    return Origin(said if source.new_head is None else f"{said}; {source.new_head}")
 
 
 def inspect_within_budget(run: Run, model: nn.Module, shape: DataSet | Shape) -> Partition | None:
@@ -219,6 +221,7 @@ def train(
     is_empty = resume and out is not None and has_checkpoint(out)
     source = _build(run, shape, is_empty=is_empty)
     model = source.model
+    origin = _origin_of(run, source, out=out, resume=resume)
     partition = inspect_within_budget(run, model, shape)
     data = data or open_run_data(run)
     if (data.num_classes, data.image_size) != (shape.num_classes, shape.image_size):
@@ -233,8 +236,8 @@ def train(
         config=as_plain(run),
         out=out,
         resume=resume,
-        view=view,
-        origin=_origin_of(run, source),
+        audience=Audience(view=view),
+        origin=origin,
         partition=partition,
     )
     return run_stages(request)

@@ -234,19 +234,27 @@ def write_start(folder: Path, config: Mapping[str, Any], environment: Mapping[st
 def write_history(folder: Path, history: Sequence[Mapping[str, Any]]) -> None:
     """Write all records again: after a resume, those of the lost steps must go."""
     write_file(folder / METRICS, "".join(json.dumps(record) + "\n" for record in history))
-    write_file(folder / SUMMARY, _rows([dict(zip(COLUMNS, COLUMNS, strict=True)), *history]))
+    columns = _columns(history)
+    write_file(folder / SUMMARY, _rows([dict(zip(columns, columns, strict=True)), *history], columns))
 
 
-def append_record(folder: Path, record: Mapping[str, Any]) -> None:
-    """Append one record to both files."""
+def append_record(folder: Path, history: Sequence[Mapping[str, Any]]) -> None:
+    """Append the last record to both files, which have the first one already."""
+    record, columns = history[-1], _columns(history)
     with open_own(folder / METRICS, "a") as stream:
         stream.write(json.dumps(record) + "\n")
     with open_own(folder / SUMMARY, "a") as stream:
-        stream.write(_rows([record]))
+        stream.write(_rows([record], columns))
 
 
-def _rows(records: Sequence[Mapping[str, Any]]) -> str:
+def _columns(history: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The columns of all runs, and the metrics of the first epoch."""
+    own = (history[0].get("metrics") or {}) if history else {}
+    return (*COLUMNS, *(name for name in own if name not in COLUMNS))
+
+
+def _rows(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     text = io.StringIO()
-    writer: Any = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
-    writer.writerows(records)
+    writer: Any = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writerows((record.get("metrics") or {}) | dict(record) for record in records)
     return text.getvalue()

@@ -57,10 +57,11 @@ class Records:
     def add(self, history: Sequence[Mapping[str, Any]]) -> None:
         """Append the last record, and those before it that didn't fit on the disk."""
         try:
-            if self._is_behind:
+            if self._is_behind or len(history) == 1:
+                # The first record says which metrics there are.
                 run_folder.write_history(self.folder, history)
             else:
-                run_folder.append_record(self.folder, history[-1])
+                run_folder.append_record(self.folder, history)
             self._is_behind = False
         except OSError as error:
             self._is_behind = True

@@ -80,6 +80,13 @@ class Scalars:
             self._file.close()
 
 
+def numbers_of(record: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of an epoch's record that are worth a curve, by name; metrics under `metrics/`."""
+    found = {name: record.get(name) for name in NAMES}
+    found |= {f"metrics/{name}": value for name, value in (record.get("metrics") or {}).items()}
+    return {name: value for name, value in found.items() if isinstance(value, int | float)}
+
+
 def _write_events(file: FileIO, events: Sequence[Any]) -> None:
     """Write all of the events or, with an OSError, none of them."""
     before = file.tell()
@@ -106,6 +113,6 @@ class _Whole:
 
 def _event_of(record: Mapping[str, Any]) -> Any:
     summaries, messages = (importlib.import_module(f"{MESSAGES}.{name}_pb2") for name in ("summary", "event"))
-    numbers = {name: record[name] for name in NAMES if isinstance(record.get(name), int | float)}
+    numbers = numbers_of(record)
     values = [summaries.Summary.Value(tag=name, simple_value=number) for name, number in numbers.items()]
     return messages.Event(wall_time=time.time(), step=record["step"], summary=summaries.Summary(value=values))

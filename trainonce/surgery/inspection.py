@@ -74,7 +74,7 @@ def cut(
     Raises:
         PlanError: The plan was made for another model, or the cut can't be proven; the model is unchanged.
     """
-    if isinstance(plan, Plan) and plan.cuts and plan in plans_of(model):
+    if isinstance(model, nn.Module) and isinstance(plan, Plan) and plan.cuts and plan in plans_of(model):
         raise PlanError(
             "this model was cut by this plan before: a pruner cuts what follows its model by itself. Leave "
             "this cut out."

@@ -18,6 +18,8 @@ def check_owned(optimizer: Any, model: nn.Module) -> list[torch.optim.Optimizer]
     """One or several optimizers as a list; PlanError if one trains none of the model's parameters."""
     several = optimizer if isinstance(optimizer, list | tuple) else [optimizer]
     optimizers = [] if optimizer is None else list(several)
+    if optimizer is not None and not optimizers:
+        raise PlanError("the list of optimizers is empty. Pass those that train this model, or leave it out.")
     own = {id(parameter) for parameter in model.parameters()}
     for member in optimizers:
         if not isinstance(member, torch.optim.Optimizer):

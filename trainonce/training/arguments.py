@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,7 +17,9 @@ from trainonce.pruning.distributed import unwrapped_optimizer
 from trainonce.pruning.method import Method
 from trainonce.pruning.policies.policy import Policy
 from trainonce.training.batches.sources import Source
+from trainonce.training.loop.evaluation import Loss
 from trainonce.training.loop.learning_rate import Rates, shown
+from trainonce.training.loop.metrics import Metric, is_streaming
 from trainonce.training.methods import PARTS
 from trainonce.training.optimizers import OPTIMIZERS
 from trainonce.training.settings import Settings, as_plain, with_changes
@@ -53,22 +56,35 @@ def check_flags(*, out: Any, resume: Any, quiet: Any, config: Any) -> None:
         raise SettingError(f"config must be a dict, got {type(config).__name__}.")
 
 
-def check_arguments(*, out: Any, settings: Any, loss: Any, policy: Any, view: Any, quiet: bool) -> None:
-    """Raise SettingError for the first argument of a wrong type."""
-    if settings is not None and not isinstance(settings, Settings):
-        advice = (
-            "Write Settings(**settings)." if isinstance(settings, dict) else "Pass trainonce.Settings(...)."
-        )
-        raise SettingError(f"settings must be trainonce.Settings, got {type(settings).__name__}. {advice}")
-    if out is not None and not isinstance(out, str | os.PathLike):
-        raise SettingError(f"out must be the path of a folder, got {shorten(out)}.")
-    if isinstance(loss, type):
-        raise SettingError(
-            f"loss is the class {loss.__name__}. Pass an instance, {loss.__name__}(), or a function."
-        )
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Means:
+    """What `fit` was told about how to train and to measure; None is the default."""
+
+    loss: Loss | None = None
+    metric: Metric | None = None
+    optimizer: Optimizer | None = None
+    policy: Policy | None = None
+
+
+DEFAULT_MEANS = Means()
+
+
+def check_means(means: Means) -> None:
+    """Raise SettingError for the first part of a wrong type; optimizers are checked with the model."""
+    loss, metric, policy = means.loss, means.metric, means.policy
+    for name, value in (("loss", loss), ("metric", metric)):
+        if isinstance(value, type):
+            raise SettingError(
+                f"{name} is the class {value.__name__}. Pass an instance, {value.__name__}(), or a function."
+            )
     if loss is not None and not callable(loss):
         raise SettingError(
             f"loss must be a function of the model's output and the targets, got {shorten(loss)}."
+        )
+    if metric is not None and not callable(metric) and not is_streaming(metric):
+        raise SettingError(
+            "metric must be a function of outputs and targets, or an object with update, compute and reset, "
+            f"got {shorten(metric)}."
         )
     if isinstance(policy, str):
         raise SettingError(
@@ -79,14 +95,21 @@ def check_arguments(*, out: Any, settings: Any, loss: Any, policy: Any, view: An
         raise SettingError(f"policy is the class {policy.__name__}. Pass an instance: {policy.__name__}().")
     if policy is not None and not isinstance(policy, Policy):
         raise SettingError(f"policy must be a trainonce.policies.Policy, got {type(policy).__name__}.")
-    if view is not None and not all(callable(getattr(view, name, None)) for name in ("show", "say", "close")):
-        raise SettingError(f"view must have the methods show, say and close, got {type(view).__name__}.")
-    if view is not None and quiet:
-        raise SettingError("view and quiet can't be combined. Pass one of them.")
+
+
+def check_out(out: Any) -> None:
+    """Raise SettingError unless it is a path, or None."""
+    if out is not None and not isinstance(out, str | os.PathLike):
+        raise SettingError(f"out must be the path of a folder, got {shorten(out)}.")
 
 
 def started_settings(settings: Settings | None, *, pretrained: Any, weights: Any) -> Settings:
     """The settings with the start that `fit` was told; its defaults must be those of that start."""
+    if settings is not None and not isinstance(settings, Settings):
+        advice = (
+            "Write Settings(**settings)." if isinstance(settings, dict) else "Pass trainonce.Settings(...)."
+        )
+        raise SettingError(f"settings must be trainonce.Settings, got {type(settings).__name__}. {advice}")
     if weights is not None and not isinstance(weights, str | os.PathLike):
         raise SettingError(f"weights must be the path of a file, got {shorten(weights)}.")
     given = {"pretrained": pretrained, "weights": None if weights is None else os.fspath(weights)}
@@ -155,15 +178,13 @@ def settle(settings: Settings, train: Source, rates: Rates) -> tuple[Settings, l
     return with_changes(settings, batch_size=batch_size, lr=rates.highest), notes
 
 
-def describe_config(
-    settings: Settings, config: Any, *, optimizer: Any, policy: Policy | None, method: Method | None
-) -> dict[str, Any]:
+def describe_config(settings: Settings, config: Any, means: Means, method: Method | None) -> dict[str, Any]:
     """The settings as `config.yaml` records them; a policy object by its class, a method by its name."""
     found = dict(as_plain(settings) if config is None else config)
-    if optimizer is not None:
+    if means.optimizer is not None:
         found = {name: value for name, value in found.items() if name not in OF_OPTIMIZERS}
-    if policy is not None:
-        found["policy"] = type(policy).__name__
+    if means.policy is not None:
+        found["policy"] = type(means.policy).__name__
     if method is not None:
         found = {name: value for name, value in found.items() if name not in PARTS} | {"method": method.name}
     return found

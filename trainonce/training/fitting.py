@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +10,21 @@ from torch import nn
 
 from trainonce.pruning.method import Method
 from trainonce.pruning.policies.policy import Policy
+from trainonce.runs.loggers import Logger
 from trainonce.runs.report.live import View
 from trainonce.training.arguments import (
+    Means,
     Optimizer,
-    check_arguments,
     check_flags,
+    check_means,
     check_model,
+    check_out,
     describe_config,
     started_settings,
 )
+from trainonce.training.audience import Audience, check_audience
 from trainonce.training.loop.evaluation import Loss
+from trainonce.training.loop.metrics import Metric
 from trainonce.training.methods import told_method
 from trainonce.training.preparation import prepare
 from trainonce.training.results.outcome import Result
@@ -40,9 +45,12 @@ def fit(
     resume: bool = False,
     settings: Settings | None = None,
     loss: Loss | None = None,
+    metric: Metric | None = None,
     optimizer: Optimizer | None = None,
     method: Method | str | None = None,
     policy: Policy | None = None,
+    callbacks: Sequence[Any] = (),
+    loggers: Sequence[Logger] = (),
     config: Mapping[str, Any] | None = None,
     view: View | None = None,
     quiet: bool = False,
@@ -61,10 +69,14 @@ def fit(
         resume: Continue the interrupted run in `out`, or start it if there is none.
         settings: Everything else about the run. `keep_flops`, `keep_params` and `epochs` override it.
         loss: Maps the model's output and the targets to the mean loss. Default: cross-entropy.
+        metric: Maps all outputs and targets of the validation data to a number, or to numbers by name; or an
+            object with update, compute and reset. Default: accuracy, mean IoU, MAE and R2, or mean AP.
         optimizer: An optimizer, or a function that makes one from the parameters. Each parameter group
             keeps its own learning rate, scaled by the schedule. Default: the one named in `settings`.
         method: How to prune, such as "paper". Default: as in `settings`.
         policy: Scores the channels, such as `trainonce.policies.Taylor()`. Default: as in `settings`.
+        callbacks: Objects with methods of `trainonce.Callback`, called at turning points of the run.
+        loggers: Objects such as `trainonce.loggers.Wandb()`, told the numbers of each epoch.
         config: Recorded in `config.yaml` instead of the settings.
         view: Receives the progress: an object with `show`, `say` and `close`. Default: the terminal.
         quiet: Show no progress.
@@ -74,14 +86,41 @@ def fit(
 
     Example: `small = trainonce.fit(model, (train, validation), keep_flops=0.45, out="runs/mine").model`.
     """
-    check_model(model)
-    check_flags(out=out, resume=resume, quiet=quiet, config=config)
-    check_arguments(out=out, settings=settings, loss=loss, policy=policy, view=view, quiet=quiet)
     start = started_settings(settings, pretrained=pretrained, weights=weights)
     start = with_changes(start, keep_flops=keep_flops, keep_params=keep_params, epochs=epochs)
-    start, chosen = told_method(start, method=method, policy=policy)
-    prepared = prepare(start, policy, chosen)
-    config = describe_config(prepared.settings, config, optimizer=optimizer, policy=policy, method=chosen)
-    as_given: dict[str, Any] = {"resume": resume, "loss": loss, "optimizer": optimizer}
-    as_given |= {"out": None if out is None else Path(out), "view": view, "quiet": quiet}
-    return run_stages(Request(model=model, data=data, prepared=prepared, config=config, **as_given))
+    means = Means(loss=loss, metric=metric, optimizer=optimizer, policy=policy)
+    told = Audience(view=view, quiet=quiet, callbacks=callbacks, loggers=loggers)
+    rest: dict[str, Any] = {"method": method, "out": out, "resume": resume, "config": config}
+    return run_stages(_request(model, data, start, means, told, **rest))
+
+
+def _request(
+    model: Any,
+    data: Any,
+    settings: Settings,
+    means: Means,
+    audience: Audience,
+    *,
+    method: Any,
+    out: Any,
+    resume: bool,
+    config: Mapping[str, Any] | None,
+) -> Request:
+    """What `fit` was asked for, checked as far as it can be without reading the data."""
+    check_model(model)
+    check_flags(out=out, resume=resume, quiet=audience.quiet, config=config)
+    check_out(out)
+    check_means(means)
+    check_audience(audience)
+    settings, chosen = told_method(settings, method=method, policy=means.policy)
+    prepared = prepare(settings, means.policy, chosen)
+    return Request(
+        model=model,
+        data=data,
+        prepared=prepared,
+        means=means,
+        audience=audience,
+        out=None if out is None else Path(out),
+        resume=resume,
+        config=describe_config(prepared.settings, config, means, chosen),
+    )

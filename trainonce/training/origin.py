@@ -34,20 +34,18 @@ class Origin:
             self.transfer.apply(model)
 
 
-def find_origin(
-    settings: Settings, model: nn.Module, *, words: str | None, out: Path | None, resume: bool
-) -> Origin:
+def find_origin(settings: Settings, model: nn.Module, *, out: Path | None, resume: bool) -> Origin:
     """The origin of a run's weights; WeightsError if its file can't be used, and nothing is changed.
 
     A run that is resumed from a checkpoint needs the file no more: the checkpoint has all weights.
     """
     if settings.weights is None:
-        said = f"{OWN}, which are pretrained" if settings.pretrained else OWN
-        return Origin(words or said)
+        return Origin(f"{OWN}, which are pretrained" if settings.pretrained else OWN)
     if resume and out is not None and has_checkpoint(out):
         known = settings.weights_sha256 or read_config(out).get("weights_sha256")
         return Origin(f"weights of {shown_path(settings.weights)}", sha256=known)
-    found = read_weights(Path(settings.weights).expanduser())
+    model_bytes = sum(tensor.nbytes for tensor in [*model.parameters(), *model.buffers()])
+    found = read_weights(Path(settings.weights).expanduser(), model_bytes=model_bytes)
     if settings.weights_sha256 not in (None, found.sha256):
         raise WeightsError(
             f"{shown_path(found.path)} is not the file that the run was started with: its sha256 begins with "

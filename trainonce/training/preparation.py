@@ -8,6 +8,7 @@ import torch
 
 from trainonce.pruning.method import Method
 from trainonce.pruning.policies.policy import Policy
+from trainonce.runs.loggers import check_package
 from trainonce.runs.scalars import check_installed
 from trainonce.training.loop.precision import Precision, choose_precision
 from trainonce.training.loop.processes import choose_device
@@ -32,6 +33,9 @@ def prepare(settings: Settings, policy: Policy | None = None, method: Method | N
     """
     if settings.tensorboard:
         check_installed()
+    for is_wanted, package in ((settings.wandb, "wandb"), (settings.mlflow, "mlflow")):
+        if is_wanted:
+            check_package(package)
     method = method_of(settings, policy) if method is None else method
     device = choose_device(settings.device)
     precision = choose_precision(device, amp=settings.amp, amp_dtype=settings.amp_dtype)

@@ -20,16 +20,21 @@ from trainonce.runs import folder as run_folder
 from trainonce.runs.records import Records
 from trainonce.runs.report.live import Moment, View, warnings_shown
 from trainonce.runs.scalars import Scalars, check_place
+from trainonce.training.audience import Hearers
 from trainonce.training.loop.evaluation import Scores
 from trainonce.training.loop.moments import moment_of, record_of
 from trainonce.training.loop.processes import Processes
 from trainonce.training.loop.progress import Progress
 from trainonce.training.loop.signals import StopFlag
 from trainonce.training.loop.trainer import StepNews, Trainer
-from trainonce.training.resuming.continuity import changed_environment, check_config, check_saveable
+from trainonce.training.resuming.continuity import (
+    changed_environment,
+    check_config,
+    check_saveable,
+    words_on_resuming,
+)
 from trainonce.training.resuming.restoring import restore_trainer
 from trainonce.training.settings import RESUMABLE
-from trainonce.zoo.names import how_to_resume
 
 log = logging.getLogger("trainonce")
 SECONDS_BETWEEN_VIEWS = 0.25
@@ -59,6 +64,7 @@ class Session:
         self.first_cut_at: int | None = None
         self.cut_at: int | None = None
         """The step at which the model got its final size."""
+        self.hearers = Hearers((), (), self.warn)
         self._progress = Progress()
         self._view = view
         self._processes = processes
@@ -95,10 +101,12 @@ class Session:
         """Record the run, print its first lines, and restore the newest checkpoint."""
         if self.out is not None:
             check_saveable(trainer)
+        self._processes.on_first(lambda: self.hearers.start(self.config))
         self._processes.on_first(self._write_start)
         for line in lines:
             self._tell(line)
         self._restore(trainer)
+        self.hearers.begin(trainer, self.history)
 
     def _restore(self, trainer: Trainer) -> None:
         if self.out is None:
@@ -232,14 +240,15 @@ class Session:
             else:
                 self.first_cut_at = trainer.step
                 self._tell(f"first cut at step {trainer.step}; the search continues in what is left")
+            self.hearers.note_cut(trainer, self.history)
         now = time.monotonic()
         if now - self._last_view >= SECONDS_BETWEEN_VIEWS and self._processes.is_first:
             self._last_view = now
             self._view.show(self._moment(trainer, news.loss))
 
     def _moment(self, trainer: Trainer, loss: float) -> Moment:
-        top1 = self.history[-1]["top1"] if self.history else None
-        return moment_of(trainer, loss=loss, top1=top1, steps_per_second=self._progress.steps_per_second)
+        last = self.history[-1] if self.history else {}
+        return moment_of(trainer, loss=loss, last=last, steps_per_second=self._progress.steps_per_second)
 
     def _end_epoch(self, trainer: Trainer, scores: Scores) -> None:
         loss = self._progress.mean_loss
@@ -257,6 +266,7 @@ class Session:
         every = trainer.settings.save_epochs
         if (every and record["epoch"] % every == 0) or trainer.step >= trainer.total_steps:
             self._save(trainer)
+        self.hearers.end_epoch(trainer, self.history)
         self._progress.start_clock()
 
     def _save(self, trainer: Trainer) -> bool:
@@ -279,14 +289,7 @@ class Session:
         raise RunInterruptedError(f"interrupted at step {trainer.step} of {trainer.total_steps}. {words}")
 
     def _save_and_say_how_to_resume(self, trainer: Trainer) -> str:
-        if self.out is None:
-            return "Nothing was saved: no out folder was given."
-        advice = f"Resume with: {how_to_resume(self.out, self.config)}"
-        return (
-            advice
-            if self._save(trainer)
-            else f"This step could not be saved: free some disk space first. {advice}"
-        )
+        return words_on_resuming(self.out, self.config, is_saved=self._save(trainer))
 
     def _tell(self, line: str, *, level: int = logging.INFO) -> None:
         if self._processes.is_first:

@@ -7,6 +7,7 @@ from typing import Any
 
 from trainonce.errors import SettingError
 from trainonce.pruning.schedule import Schedule, Strength
+from trainonce.training.contradictions import check_pairs
 from trainonce.training.limits import check_fields, dependent_setting, setting
 from trainonce.training.methods import DEFAULT_METHOD, METHODS, check_method, with_method
 from trainonce.training.optimizers import OPTIMIZERS
@@ -171,6 +172,10 @@ class Settings:
     save_epochs: int = setting(1, "epochs between checkpoints; 0 saves by time only", int, at_least=0)
     keep_checkpoints: int = setting(2, "number of checkpoints to keep", int, at_least=1)
     tensorboard: bool = setting(False, "write TensorBoard logs", bool)
+    wandb: bool = setting(False, "log to Weights & Biases, to the project in WANDB_PROJECT", bool)
+    mlflow: bool = setting(
+        False, "log to MLflow, as MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME say", bool
+    )
 
     def __post_init__(self) -> None:
         for name, default in self.defaults.items():
@@ -225,7 +230,16 @@ RENAMED = {"keep": "protect"}
 """Settings of trainonce 0.1, and what they are called now."""
 
 RESUMABLE = frozenset(
-    ("device", "save_minutes", "save_epochs", "keep_checkpoints", "tensorboard", "accumulate")
+    (
+        "device",
+        "save_minutes",
+        "save_epochs",
+        "keep_checkpoints",
+        "tensorboard",
+        "wandb",
+        "mlflow",
+        "accumulate",
+    )
 )
 """Settings that may change when a run is resumed: they don't affect what is computed, but for rounding."""
 
@@ -234,51 +248,6 @@ def check_budget(settings: Settings) -> None:
     """Raise SettingError if there is neither keep_flops nor keep_params."""
     if settings.budget is None:
         raise SettingError(NO_BUDGET)
-
-
-def check_pairs(settings: Settings) -> None:
-    """Raise SettingError if two settings contradict each other."""
-    if settings.pretrained and settings.weights is not None:
-        raise SettingError("pretrained and weights are both set. Pass one of them.")
-    if settings.weights_sha256 is not None and settings.weights is None:
-        raise SettingError("weights_sha256 is set without weights. Pass the file, too, or leave it out.")
-    if settings.keep_flops is not None and settings.keep_params is not None:
-        raise SettingError("keep_flops and keep_params are both set. Pass one of them.")
-    if not settings.search_from <= settings.shrink_from <= settings.settle_from:
-        raise SettingError(
-            "search_from, shrink_from and settle_from must be in ascending order, got "
-            f"{settings.search_from}, {settings.shrink_from} and {settings.settle_from}. The defaults are "
-            f"{settings.start.search_from}, {settings.start.shrink_from} and {settings.start.settle_from}."
-        )
-    first = settings.first_cut_from
-    if first is not None and not settings.shrink_from <= first <= settings.settle_from:
-        raise SettingError(
-            f"first_cut_from must lie between shrink_from and settle_from, got {first}, "
-            f"{settings.shrink_from} and {settings.settle_from}."
-        )
-    if settings.search_from >= settings.settle_from:
-        raise SettingError(
-            f"search_from must be below settle_from, got {settings.search_from} and {settings.settle_from}: "
-            "there would be no search."
-        )
-    if settings.min_lr > settings.lr:
-        raise SettingError(f"min_lr must be at most lr, got {settings.min_lr} and {settings.lr}.")
-    if settings.warmup_epochs >= settings.epochs:
-        raise SettingError(
-            f"warmup_epochs must be below epochs, got {settings.warmup_epochs} and {settings.epochs}."
-        )
-    if settings.sched == "step" and not settings.decay_epochs:
-        raise SettingError("sched step needs decay_epochs, such as 150 225. Set them, or use sched cosine.")
-    if any(
-        late <= early for early, late in zip(settings.decay_epochs, settings.decay_epochs[1:], strict=False)
-    ):
-        raise SettingError(f"decay_epochs must be in ascending order, got {settings.decay_epochs}.")
-    if settings.nesterov and (settings.opt != "sgd" or settings.momentum == 0):
-        raise SettingError("nesterov needs opt sgd and a momentum above 0. Leave it out, or change those.")
-    if settings.batch_size is not None and settings.accumulate > settings.batch_size:
-        raise SettingError(
-            f"accumulate must be at most batch_size, got {settings.accumulate} and {settings.batch_size}."
-        )
 
 
 def as_plain(settings: Settings) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainonce.data.samples import Samples
 from trainonce.errors import SettingError
 from trainonce.execution.forward import call_model
 from trainonce.execution.restoring import in_eval_mode
@@ -20,13 +19,17 @@ from trainonce.messages.plain_text import in_one_line
 from trainonce.pruning.distributed import unwrapped_model
 from trainonce.pruning.pruner import ShortRunWarning
 from trainonce.runs.environment import describe_environment
-from trainonce.runs.report.live import NullView, View, choose_view
+from trainonce.runs.report.live import NullView, View
+from trainonce.runs.report.views import choose_view
 from trainonce.structure.channels import Example
 from trainonce.structure.partition import Partition
-from trainonce.training.arguments import Optimizer, make_optimizer, settle
+from trainonce.training.arguments import DEFAULT_MEANS, Means, make_optimizer, settle
+from trainonce.training.audience import NOBODY, Audience, Hearers, named_loggers
+from trainonce.training.batches.named import as_pairs
 from trainonce.training.batches.sources import Source, first_batch, split_data
-from trainonce.training.loop.evaluation import CrossEntropy, Loss, Scores, evaluate, logits_of
+from trainonce.training.loop.evaluation import CrossEntropy, Measuring, Scores, evaluate
 from trainonce.training.loop.learning_rate import Rates
+from trainonce.training.loop.logits import logits_of
 from trainonce.training.loop.mixing import Mixing
 from trainonce.training.loop.processes import moved
 from trainonce.training.loop.signals import StopFlag
@@ -52,12 +55,10 @@ class Request:
     """Recorded in `config.yaml`, next to the batch size and learning rate that were used."""
     out: Path | None = None
     resume: bool = False
-    loss: Loss | None = None
-    optimizer: Optimizer | None = None
-    view: View | None = None
-    quiet: bool = False
-    origin: str | None = None
-    """Where the model's weights come from, if it is not the file in the settings."""
+    means: Means = DEFAULT_MEANS
+    audience: Audience = NOBODY
+    origin: Origin | None = None
+    """Where the model's weights come from, if that was found already."""
     partition: Partition | None = None
     """What `inspect` found on this model, if it was inspected already."""
 
@@ -84,12 +85,13 @@ def run_stages(request: Request) -> Result:
         where = stack.enter_context(surrounded(prepared.settings, prepared.device, prepared.precision))
         stop = stack.enter_context(StopFlag())
         model = unwrapped_model(request.model)
-        origin = find_origin(
-            prepared.settings, model, words=request.origin, out=request.out, resume=request.resume
+        train, validation = as_pairs(train, model, "training"), as_pairs(validation, model, "validation")
+        origin = request.origin or find_origin(
+            prepared.settings, model, out=request.out, resume=request.resume
         )
         model = model.to(device=where.device, memory_format=where.layout).train()  # type: ignore
         where.processes.agree_on_weights(model)
-        optimizer = make_optimizer(request.optimizer, model, prepared.settings)
+        optimizer = make_optimizer(request.means.optimizer, model, prepared.settings)
         rates = Rates(optimizer)
         stack.callback(rates.put_back)
         settings, notes = settle(prepared.settings, train, rates)
@@ -110,6 +112,10 @@ def run_stages(request: Request) -> Result:
             stop=stop,
             has_scalars=settings.tensorboard,
         )
+        if where.processes.is_first:
+            loggers = [*request.audience.loggers, *named_loggers(settings)]
+            session.hearers = Hearers(request.audience.callbacks, loggers, session.warn)
+            stack.callback(session.hearers.close)
         stack.enter_context(session.opened(resume=request.resume))
         origin.apply(model)
         parts = _Parts(request, model, optimizer, settings, origin, train, validation, where)
@@ -118,7 +124,7 @@ def run_stages(request: Request) -> Result:
 
 def _train_and_report(session: Session, parts: _Parts, notes: Sequence[str]) -> Result:
     """Train, write the small model, then the report: nothing after the small model can lose it."""
-    where, validation, loss = parts.where, parts.validation.samples, parts.request.loss
+    where, validation = parts.where, parts.validation.samples
     data = describe_data(parts.request.data, parts.train, parts.validation)
     dense = _try_to_copy(parts.model, session) if where.processes.is_first else None
     with warnings.catch_warnings(record=True) as caught:
@@ -133,7 +139,7 @@ def _train_and_report(session: Session, parts: _Parts, notes: Sequence[str]) -> 
     for warning in caught:
         if not issubclass(warning.category, ShortRunWarning):
             session.warn(in_one_line(warning.message))
-    session.run(trainer, lambda: _scores(trainer, validation, where, loss or CrossEntropy()))
+    session.run(trainer, lambda: _scores(trainer, parts, session))
     small = trainer.finish()
     note_data(small, parts.request.data)
     session.keep(small)
@@ -144,14 +150,16 @@ def _train_and_report(session: Session, parts: _Parts, notes: Sequence[str]) -> 
     session.finish(report)
     if session.out is not None and where.processes.is_first:
         write_page(session, session.out, report)
-    return Result(model=small.eval(), history=tuple(session.history), report=report)
+    result = Result(model=small.eval(), history=tuple(session.history), report=report)
+    session.hearers.end(result)
+    return result
 
 
 def _make_trainer(parts: _Parts) -> Trainer:
     settings, request = parts.settings, parts.request
     mixing = None
     if settings.mixup or settings.cutmix:
-        if request.loss is not None:
+        if request.means.loss is not None:
             raise SettingError(
                 "mixup and cutmix work with the default loss only. Leave them out, or leave loss out."
             )
@@ -165,7 +173,7 @@ def _make_trainer(parts: _Parts) -> Trainer:
         example=example if partition is None else replace(partition, example=example),
         settings=settings,
         surroundings=parts.where,
-        loss=request.loss or CrossEntropy(settings.smoothing),
+        loss=request.means.loss or CrossEntropy(settings.smoothing),
         mixing=mixing,
         drawing=parts.train.drawing,
         method=request.prepared.method,
@@ -196,9 +204,9 @@ def _try_to_copy(model: nn.Module, session: Session) -> nn.Module | None:
 
 def _choose_view(stack: ExitStack, request: Request, *, is_first: bool) -> View:
     """The view that was given, or one that lives as long as the run."""
-    if request.view is not None:
-        return request.view
-    if request.quiet or not is_first:
+    if request.audience.view is not None:
+        return request.audience.view
+    if request.audience.quiet or not is_first:
         return NullView()
     found = choose_view(type(request.model).__name__)
     stack.callback(found.close)
@@ -219,15 +227,17 @@ def _count_classes(model: nn.Module, example: Any) -> int:
     return scores.shape[1]
 
 
-def _scores(trainer: Trainer, validation: Samples, where: Surroundings, loss: Loss) -> Scores:
+def _scores(trainer: Trainer, parts: _Parts, session: Session) -> Scores:
+    where = parts.where
     where.processes.agree_on_buffers(trainer.model)
-    return evaluate(
-        trainer.result_model,
-        validation,
+    how = Measuring(
+        loss=parts.request.means.loss or CrossEntropy(),
         batch_size=max(1, trainer.order.batch_size // where.processes.world_size),
         device=where.device,
         precision=where.precision,
-        loss=loss,
         processes=where.processes,
         layout=where.layout,
+        metric=parts.request.means.metric,
+        tell=session.warn,
     )
+    return evaluate(trainer.result_model, parts.validation.samples, how)

@@ -22,6 +22,9 @@ from trainonce.storage.atomic import digest
 NESTED = ("state_dict", "model_state_dict", "model", "module", "net", "weights")
 """Where training scripts put the model's weights, in the order in which they are looked for."""
 
+MOST_COPIES, MOST_MORE = 64, 2**28
+"""Of a model in one file: optimizers and averages have some. And bytes of a head, or of another model."""
+
 MOST_NESTING = 3
 MOST_INFLATION = 4
 """Torch stores tensors as they are; a file that unpacks to much more is not a checkpoint."""
@@ -39,13 +42,17 @@ class WeightFile:
     tensors: dict[str, Tensor]
 
 
-def read_weights(path: Path) -> WeightFile:
-    """The weights in a file that anyone may have written; WeightsError if it has none, or asks for code."""
+def read_weights(path: Path, *, model_bytes: int) -> WeightFile:
+    """The weights in a file that anyone may have written; WeightsError if it has none, or asks for code.
+
+    It is not read if it is larger than checkpoints of a model of `model_bytes` are.
+    """
     if path.is_dir():
         raise WeightsError(f"{shown_path(path)} is a folder. Pass a file in it, such as model.safetensors.")
     if not path.is_file():
         raise WeightsError(f"there is no file {shown_path(path)}. Pass the path of a file of weights.")
     try:
+        _check_size(path, MOST_COPIES * model_bytes + MOST_MORE)
         sha256 = digest(path)
         found = _read_safetensors(path) if _is_safetensors(path) else _read_torch(path)
     except OSError as error:
@@ -56,6 +63,14 @@ def read_weights(path: Path) -> WeightFile:
     if not tensors:
         raise WeightsError(f"{shown_path(path)} holds no weights. {_PLAIN}")
     return WeightFile(path, sha256, tensors)
+
+
+def _check_size(path: Path, most: int) -> None:
+    if (size := path.stat().st_size) > most:
+        raise WeightsError(
+            f"{shown_path(path)} has {size:,} bytes, and a checkpoint of this model at most {most:,}. "
+            f"{_PLAIN}"
+        )
 
 
 def _is_safetensors(path: Path) -> bool:

@@ -29,7 +29,7 @@ def render_card(report: Mapping[str, Any]) -> str:
         "| | before | after | change |",
         "|---|---|---|---|",
         *(
-            f"| {figure.label} | {figure.before or '-'} | {figure.after} | {figure.change or '-'} |"
+            f"| {_plain(figure.label)} | {figure.before or '-'} | {figure.after} | {figure.change or '-'} |"
             for figure in figures_of(report)
         ),
         "",
@@ -53,9 +53,10 @@ def render_card(report: Mapping[str, Any]) -> str:
         "## How it was made",
         f"`{'trainonce train --config config.yaml' if 'data' in config else 'trainonce.fit'}` "
         f"with the settings in config.yaml beside this folder; seed {_plain(config.get('seed', '?'))}.",
+        *([f"Started from {_plain(report['start'], 900)}."] if report.get("start") else []),
         "",
         "## Limits",
-        f"It was trained and validated on {_plain(data)} only. Its accuracy is that of one run and one seed; "
+        f"It was trained and validated on {_plain(data)} only. Its scores are those of one run and one seed; "
         "other seeds differ by a few tenths of a point.",
         "",
     ]

@@ -18,6 +18,7 @@ from trainonce.runs.report.outline import (
     title_of,
     top1_of,
 )
+from trainonce.runs.report.scores import scores_of
 from trainonce.runs.report.uncertainty import Interval, accuracy_interval, signed_count
 from trainonce.runs.report.values import shown_value
 from trainonce.structure.table import in_units
@@ -95,7 +96,7 @@ def _row(number: int, name: str, report: Report, dense: Mapping[str, Any] | None
         interval=accuracy_interval(top1, samples) if top1 is not None and samples else None,
         flops="-" if macs is None else in_units(macs),
         kept="-" if kept is None else f"{100 * kept:.1f} %",
-        top1="-" if top1 is None else f"{top1:.2f} %",
+        top1=_shown_score(after) if top1 is None else f"{top1:.2f} %",
         change="" if change is None else f"{change.points:+.2f}",
         count="" if change is None else signed_count(change, noun_of(report)),
         is_noise=change is not None and change.is_noise,
@@ -104,3 +105,9 @@ def _row(number: int, name: str, report: Report, dense: Mapping[str, Any] | None
         speedup="-" if speedup is None or is_dense(report) else f"{speedup:.2f}x",
         is_dense=is_dense(report),
     )
+
+
+def _shown_score(after: Mapping[str, Any]) -> str:
+    """The first metric of a run that has no top-1, with its name."""
+    scores = scores_of(after)
+    return str(scores[0]) if scores else "-"

@@ -10,6 +10,7 @@ from markupsafe import Markup
 from trainonce.runs.report.charts import Course, Level, Series, Span, line_chart
 from trainonce.runs.report.live import PHASES
 from trainonce.runs.report.outline import Report, cut_epochs, top1_of
+from trainonce.runs.report.scores import Score, scores_of
 
 
 def course_of(report: Report) -> Course:
@@ -61,9 +62,23 @@ def main_charts(report: Report, course: Course) -> list[Markup]:
         losses.insert(0, Series("dense validation", column(dense, "validation_loss"), "second"))
     charts = [
         line_chart("Top-1 accuracy", accuracy, course, levels=levels, unit="%", skips_start=True),
+        *(_metric_chart(score, history, dense, course) for score in scores_of(report.get("after"))),
         line_chart("Loss", losses, course, skips_start=True),
     ]
     return [chart for chart in charts if chart]
+
+
+def _metric_chart(
+    score: Score,
+    history: Sequence[Mapping[str, Any]],
+    dense: Sequence[Mapping[str, Any]],
+    course: Course,
+) -> Markup:
+    both = [[record.get("metrics") or {} for record in records] for records in (history, dense)]
+    series = [Series("small", column(both[0], score.name), "accent")]
+    if any(record.get(score.name) is not None for record in both[1]):
+        series.insert(0, Series("dense", column(both[1], score.name), "second"))
+    return line_chart(score.kind.label, series, course, unit=score.kind.unit, skips_start=True)
 
 
 def more_charts(report: Report, course: Course) -> list[Markup]:

@@ -41,12 +41,13 @@ MOST_CHANNELS = 2**20
 """In one layer."""
 MOST_CHANNELS_IN_ALL = 2**24
 
+MOST_METRICS = 100
 SCORES = ("top1", "top5", "validation_loss")
 
 _NUMBER, _COUNT = optional(number), optional(whole())
 _CONFIG = fields({"keep_flops": optional(finite), "keep_params": optional(finite)})
 _LATENCY = optional(fields(dict.fromkeys(("median", "low", "high"), finite), "median low high"))
-_SCORES = dict.fromkeys(SCORES, _NUMBER)
+_SCORES = {**dict.fromkeys(SCORES, _NUMBER), "metrics": optional(named(_NUMBER, MOST_METRICS))}
 _COUNTS = dict.fromkeys(("macs", "parameters", "bytes", "num_samples"), _COUNT)
 _RECORD = fields(
     {
@@ -128,6 +129,7 @@ _REPORT = fields(
         "seconds": optional(finite),
         "num_skipped": _COUNT,
         "counter": optional(text),
+        "start": optional(text),
         "missing": optional(named(text, MOST_NAMES)),
     },
     "version config environment history",
@@ -174,7 +176,7 @@ def check_facts(facts: Any) -> None:
 def baseline_of(dense: Mapping[str, Any]) -> dict[str, Any]:
     """What another run's report keeps of a dense run: its scores, and its curve."""
     curve = [
-        {name: record.get(name) for name in ("epoch", "top1", "validation_loss")}
+        {name: record.get(name) for name in ("epoch", "top1", "validation_loss", "metrics")}
         for record in dense["history"]
     ]
     return {**(dense.get("after") or {}), "history": curve}
@@ -200,7 +202,7 @@ def _facts_so_far(folder: Path) -> dict[str, Any]:
         "config": config,
         "environment": read_json_values(folder / ENVIRONMENT) if (folder / ENVIRONMENT).is_file() else {},
         "before": None,
-        "after": {name: last.get(name) for name in SCORES},
+        "after": {name: last.get(name) for name in (*SCORES, "metrics")},
         "agreement": None,
         "layers": [],
         "schedule": None,

@@ -17,6 +17,7 @@ from trainonce.runs.report.outline import (
     speedup_of,
     top1_of,
 )
+from trainonce.runs.report.scores import scores_of
 from trainonce.runs.report.uncertainty import accuracy_interval, counted, interval_words, signed_count
 from trainonce.structure.table import in_units
 
@@ -38,9 +39,9 @@ class Figure:
 
 
 def figures_of(report: Report) -> list[Figure]:
-    """Accuracy, FLOPs, parameters, file size and latency, as far as they are known."""
+    """Accuracy, other metrics, FLOPs, parameters, file size and latency, as far as they are known."""
     before, after = report.get("before") or {}, report.get("after") or {}
-    found = [_accuracy(report, after)]
+    found = [_accuracy(report, after), *_metrics(report, after)]
     for key, label, show, note in (
         ("macs", "FLOPs", in_units, "multiply-adds of one sample"),
         ("parameters", "Parameters", in_units, ""),
@@ -99,6 +100,30 @@ def _accuracy(report: Report, after: Mapping[str, Any]) -> Figure | None:
         is_worse=worse,
         is_noise=change.is_noise,
     )
+
+
+def _metrics(report: Report, after: Mapping[str, Any]) -> list[Figure]:
+    """One row per metric, beside the dense run's."""
+    dense = {score.name: score.value for score in scores_of(report.get("baseline"))}
+    samples, found = num_samples_of(report), []
+    note = "" if samples is None else f"on {counted(samples, noun_of(report))}"
+    for score in scores_of(after):
+        kind, before = score.kind, dense.get(score.name)
+        worse = False
+        if before is not None and kind.is_better_higher is not None:
+            worse = score.value < before if kind.is_better_higher else score.value > before
+        found.append(
+            Figure(
+                label=kind.label,
+                before="" if before is None else f"dense {kind.shown(before)}",
+                after=kind.shown(score.value),
+                change="" if before is None else kind.change(score.value, before),
+                share=None,
+                note=note,
+                is_worse=worse,
+            )
+        )
+    return found
 
 
 def _latency(report: Report) -> Figure | None:

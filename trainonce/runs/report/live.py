@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trainonce.messages.plain_text import in_one_line, printable
+from trainonce.runs.report.scores import Score, scores_of
 
 log = logging.getLogger("trainonce")
 BAR_WIDTH = 42
@@ -44,6 +45,8 @@ class Moment:
     num_alive: int
     num_units: int
     steps_per_second: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Others than top-1, at the last validation."""
 
     @property
     def seconds_left(self) -> float:
@@ -156,12 +159,6 @@ class LivePanel:
         return draw(self._moment, self._title) if self._moment else Text("starting ...", style="dim")
 
 
-def choose_view(title: str) -> LivePanel | Lines:
-    """A panel if stderr is a terminal, lines otherwise."""
-    console = Console(stderr=True)
-    return LivePanel(title, console) if console.is_terminal and not console.is_dumb_terminal else Lines()
-
-
 def describe(moment: Moment) -> str:
     """One line of text."""
     parts = [
@@ -172,6 +169,7 @@ def describe(moment: Moment) -> str:
     ]
     if moment.top1 is not None:
         parts.append(f"top-1 {moment.top1:.2f} %")
+    parts += [str(score) for score in _scores(moment)[:1]]
     if moment.keep_flops is not None and moment.keep_flops_target is not None:
         parts.append(f"kept {100 * moment.keep_flops:.1f} % (target {100 * moment.keep_flops_target:.1f} %)")
     parts.append(f"{moment.steps_per_second:.1f} steps/s")
@@ -199,6 +197,8 @@ def draw(moment: Moment, title: str) -> RenderableType:
     table.add_row("loss", f"{moment.loss:.4f}   learning rate {moment.lr:.4g}")
     if moment.top1 is not None:
         table.add_row("top-1", f"{moment.top1:.2f} %")
+    for score in _scores(moment)[:2]:
+        table.add_row(Text(score.kind.label), score.kind.shown(score.value))
     if moment.keep_flops is not None and moment.keep_flops_target is not None:
         kept = ProgressBar(total=1.0, completed=moment.keep_flops, width=BAR_WIDTH, complete_style=color)
         words = Text(f"{100 * moment.keep_flops:.1f} %, target {100 * moment.keep_flops_target:.1f} %")
@@ -211,6 +211,10 @@ def draw(moment: Moment, title: str) -> RenderableType:
         border_style=color,
         expand=False,
     )
+
+
+def _scores(moment: Moment) -> list[Score]:
+    return scores_of({"metrics": moment.metrics})
 
 
 def in_minutes(seconds: float) -> str:

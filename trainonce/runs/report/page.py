@@ -50,6 +50,7 @@ def render_page(report: Report) -> str:
         changed=changed,
         settings=settings,
         environment=shown_values(report["environment"]),
+        start=report.get("start") or "",
         counter=report.get("counter") or "",
     )
 

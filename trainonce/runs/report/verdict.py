@@ -18,6 +18,7 @@ from trainonce.runs.report.outline import (
     speedup_of,
     top1_of,
 )
+from trainonce.runs.report.scores import in_words, scores_of
 from trainonce.runs.report.uncertainty import Change, accuracy_interval, counted, interval_words
 
 
@@ -68,6 +69,8 @@ def _so_far(report: Report) -> str:
     top1 = top1_of(last)
     if top1 is not None:
         parts.append(f"{top1:.2f} % top-1 so far")
+    elif scores := scores_of(last):
+        parts.append(f"{scores[0]} so far")
     if last.get("keep_flops") is not None and not is_dense(report):
         parts.append(f"the masks keep {100 * last['keep_flops']:.1f} % of the FLOPs")
     return f"{', '.join(parts)}."
@@ -76,7 +79,10 @@ def _so_far(report: Report) -> str:
 def _accuracy(report: Report) -> str:
     """Such as `94.72 % top-1 (95 % interval 91.9 to 96.6 on 360 images)`."""
     after, samples = report.get("after") or {}, num_samples_of(report)
-    top1 = top1_of(after)
+    top1, scores = top1_of(after), scores_of(after)
+    if top1 is None and scores:
+        dense = in_words(scores_of(report.get("baseline"))[:2])
+        return in_words(scores[:2]) + (f" (dense training: {dense})" if dense else "")
     if top1 is None:
         loss = after.get("validation_loss")
         return "" if loss is None else f"a validation loss of {loss:.4g}"

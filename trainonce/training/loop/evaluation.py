@@ -1,9 +1,10 @@
-"""Evaluation: loss, top-1 and top-5 of a model over a data set."""
+"""Evaluation: loss, top-1 and top-5, and other metrics of a model over a data set."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,14 +12,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainonce.data.samples import Samples
-from trainonce.errors import DataError, SettingError
+from trainonce.errors import DataError
 from trainonce.execution.forward import call_model
 from trainonce.execution.restoring import in_eval_mode
 from trainonce.messages.plain_text import reason_of
 from trainonce.training.batches.sources import count_samples
+from trainonce.training.loop.logits import class_axis, find_logits, logits_of, targets_are_labels
+from trainonce.training.loop.metrics import Fitting, Metric, OwnMetric
 from trainonce.training.loop.precision import Precision
 from trainonce.training.loop.processes import Processes, moved
 
+log = logging.getLogger("trainonce")
 Loss = Callable[[Any, Any], Tensor]
 """Maps the model's output and the targets to the mean loss."""
 
@@ -35,6 +39,8 @@ class Scores:
     """Percent; None also for fewer than six classes."""
 
     num_samples: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """What the user's metric gives, or scores of pixels, numbers or labels; shares are in percent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,10 @@ class CrossEntropy:
     def __call__(self, output: Any, targets: Tensor) -> Tensor:
         """The mean over the batch; auxiliary outputs are ignored."""
         logits = logits_of(output).float()
+        axis = class_axis(logits, targets)
+        if axis is not None and axis != 1:
+            # Tokens: torch wants the classes next to the samples.
+            logits = logits.movedim(axis, 1)
         try:
             return F.cross_entropy(logits, targets, label_smoothing=self.smoothing)
         except torch.OutOfMemoryError:
@@ -64,92 +74,79 @@ def _described(targets: Any) -> str:
     return f"{str(targets.dtype).removeprefix('torch.')} {tuple(targets.shape)}"
 
 
-def logits_of(output: Any) -> Tensor:
-    """The logits in a model's output; SettingError if there are none."""
-    found = find_logits(output)
-    if found is None:
-        raise SettingError(
-            f"the model returns a {type(output).__name__} without logits. Pass a loss= that can read it."
-        )
-    return found
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Measuring:
+    """How a model is measured."""
+
+    loss: Loss
+    batch_size: int
+    device: torch.device
+    precision: Precision
+    processes: Processes
+    layout: torch.memory_format = torch.contiguous_format
+    metric: Metric | None = None
+    """The user's own; None: what suits the outputs."""
+    tell: Callable[[str], None] = log.warning
+    """Takes the line about a metric that fails."""
 
 
-def find_logits(output: Any) -> Tensor | None:
-    """The output itself, its `logits`, or the first of several tensors; None if there is no tensor."""
-    if isinstance(output, Tensor):
-        return output
-    named = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
-    if isinstance(named, Tensor):
-        return named
-    return (
-        output[0] if isinstance(output, tuple | list) and output and isinstance(output[0], Tensor) else None
-    )
-
-
-def class_axis(scores: Tensor | None, targets: Any) -> int | None:
-    """The class dimension, if `targets` are labels of samples, pixels or tokens; None otherwise."""
-    if scores is None or not isinstance(targets, Tensor) or targets.dim() != scores.dim() - 1:
-        return None
-    if (
-        not scores.is_floating_point()
-        or targets.is_floating_point()
-        or targets.is_complex()
-        or targets.dtype is torch.bool
-    ):
-        return None
-    for axis in (1, scores.dim() - 1):
-        if (
-            axis < scores.dim()
-            and scores.shape[axis] > 1
-            and scores.shape[:axis] + scores.shape[axis + 1 :] == targets.shape
-        ):
-            return axis
-    return None
-
-
-def targets_are_labels(scores: Tensor | None, targets: Any) -> bool:
-    """Whether each sample has one class label."""
-    return class_axis(scores, targets) is not None and targets.dim() == 1
-
-
-@torch.no_grad()
-def evaluate(
-    model: nn.Module,
-    samples: Samples,
-    *,
-    batch_size: int,
-    device: torch.device,
-    precision: Precision,
-    loss: Loss,
-    processes: Processes,
-    layout: torch.memory_format = torch.contiguous_format,
-) -> Scores:
+def evaluate(model: nn.Module, samples: Samples, how: Measuring) -> Scores:
     """Scores of the model in eval mode, over all processes; its mode is restored."""
-    numbers = torch.arange(len(samples)).tensor_split(processes.world_size)[processes.rank]
-    totals = [0.0, 0.0, 0.0, 0.0]
-    counts_classes, counts_five = True, True
-    with in_eval_mode(model):
-        for inputs, targets in samples.batches(
-            (piece, 0) for piece in numbers.split(batch_size) if len(piece)
-        ):
-            inputs, targets = moved(inputs, device, layout), moved(targets, device)
-            with precision.autocast():
-                output = call_model(model, inputs)
-                value = loss(output, targets)
-            count = count_samples(inputs, targets) or 1
-            scores = find_logits(output)
-            counts_classes = counts_classes and targets_are_labels(scores, targets)
-            totals[0] += float(value) * count
-            totals[3] += count
-            if counts_classes and scores is not None:
-                counts_five = counts_five and scores.shape[1] > 5
-                best = scores.topk(min(5, scores.shape[1]), dim=1).indices.eq(targets[:, None])
-                totals[1] += float(best[:, :1].sum())
-                totals[2] += float(best.any(dim=1).sum())
-    total_loss, ones, fives, count = processes.summed(totals)
+    with torch.no_grad(), in_eval_mode(model):
+        return _scores(model, samples, how)
+
+
+def _scores(model: nn.Module, samples: Samples, how: Measuring) -> Scores:
+    processes, numbers = how.processes, torch.arange(len(samples))
+    own = None if how.metric is None else OwnMetric(how.metric, how.device, how.tell)
+    # A user's metric can't be added up over processes, so each of them sees all samples.
+    shares = numbers.tensor_split(processes.world_size if own is None else 1)
+    numbers = shares[processes.rank if own is None else 0]
+    counts_numbers = not isinstance(how.loss, CrossEntropy)
+    fitting = Fitting(counts_numbers, first=int(numbers[0]) if len(numbers) else 0, total=len(samples))
+    classes = _Classes()
+    loss, count = 0.0, 0
+    for inputs, targets in samples.batches(
+        (piece, 0) for piece in numbers.split(how.batch_size) if len(piece)
+    ):
+        inputs, targets = moved(inputs, how.device, how.layout), moved(targets, how.device)
+        with how.precision.autocast():
+            output = call_model(model, inputs)
+            value = how.loss(output, targets)
+        size = count_samples(inputs, targets) or 1
+        loss, count = loss + float(value) * size, count + size
+        classes.update(output, targets)
+        if own is not None:
+            own.update(output, targets)
+        else:
+            fitting.update(output, targets)
+    alone = processes if own is None else Processes()
+    totals = alone.summed([loss, float(count), classes.num_best, classes.num_among_five])
+    num_samples = max(1.0, totals[1])
+    top1, top5 = (100 * found / num_samples for found in totals[2:])
     return Scores(
-        loss=total_loss / max(1.0, count),
-        top1=100 * ones / count if counts_classes and count else None,
-        top5=100 * fives / count if counts_classes and counts_five and count else None,
-        num_samples=int(count),
+        loss=totals[0] / num_samples,
+        top1=top1 if classes.are_counted and totals[1] else None,
+        top5=top5 if classes.are_counted and classes.are_many and totals[1] else None,
+        num_samples=int(totals[1]),
+        metrics=fitting.scores(alone) if own is None else own.scores(),
     )
+
+
+@dataclass(slots=True)
+class _Classes:
+    """How often the class of a sample is the best, or among the best five, of the model's scores."""
+
+    num_best: float = 0.0
+    num_among_five: float = 0.0
+    are_counted: bool = True
+    are_many: bool = True
+
+    def update(self, output: Any, targets: Any) -> None:
+        scores = find_logits(output)
+        self.are_counted = self.are_counted and targets_are_labels(scores, targets)
+        if self.are_counted and scores is not None:
+            self.are_many = self.are_many and scores.shape[1] > 5
+            best = scores.topk(min(5, scores.shape[1]), dim=1).indices.eq(targets.unsqueeze(1))
+            self.num_best += float(best[:, :1].sum())
+            self.num_among_five += float(best.any(dim=1).sum())

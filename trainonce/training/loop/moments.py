@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from trainonce.runs.report.live import Moment
@@ -10,8 +11,8 @@ from trainonce.training.loop.evaluation import Scores
 from trainonce.training.loop.trainer import Trainer
 
 
-def moment_of(trainer: Trainer, *, loss: float, top1: float | None, steps_per_second: float) -> Moment:
-    """The current state of the run, for the view."""
+def moment_of(trainer: Trainer, *, loss: float, last: Mapping[str, Any], steps_per_second: float) -> Moment:
+    """The current state of the run, for the view; `last` is the last epoch's record."""
     pruner = trainer.pruner
     alive = list(pruner.alive.values()) if pruner is not None else []
     return Moment(
@@ -22,7 +23,8 @@ def moment_of(trainer: Trainer, *, loss: float, top1: float | None, steps_per_se
         phase="dense" if pruner is None else str(pruner.phase.value),
         loss=loss,
         lr=trainer.rates.now,
-        top1=top1,
+        top1=last.get("top1"),
+        metrics=last.get("metrics") or {},
         keep_flops=None if pruner is None else pruner.keep_now,
         keep_flops_target=None if pruner is None else pruner.keep_target,
         num_alive=sum(count for count, _ in alive),
@@ -43,6 +45,7 @@ def record_of(trainer: Trainer, scores: Scores) -> dict[str, Any]:
         "keep_flops": 1.0,
         "controller_loss": None,
         "num_skipped": trainer.num_skipped,
+        **({"metrics": dict(scores.metrics)} if scores.metrics else {}),
     }
     if pruner is not None:
         masks = pruner.masks

@@ -45,6 +45,15 @@ class Processes:
         dist.all_reduce(shared)
         return shared.tolist()
 
+    def stacked(self, rows: Tensor, *, first: int, total: int) -> Tensor:
+        """The rows of all processes as `total` rows; this one's begin at `first`."""
+        if self.world_size == 1:
+            return rows
+        shared = rows.new_zeros(total, *rows.shape[1:], device=_exchange_device())
+        shared[first : first + len(rows)] = rows.to(shared.device)
+        dist.all_reduce(_lent(shared))
+        return shared.cpu()
+
     def from_first(self, number: int) -> int:
         """The number on rank 0."""
         if self.world_size == 1:

@@ -69,6 +69,7 @@ def make_report(
     facts: dict[str, Any] = {"counter": COUNTER, "before": dict(before), "agreement": None}
     facts["after"] = parts.make("size of the small model", lambda: describe_model(small, example), {})
     facts["after"] |= {name: last[name] for name in ("top1", "top5", "validation_loss")}
+    facts["after"]["metrics"] = last.get("metrics") or {}
     facts["after"]["num_samples"] = len(validation)
     facts["costs"] = []
     if dense is not None and example is not None:

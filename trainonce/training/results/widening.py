@@ -24,7 +24,7 @@ from trainonce.structure.succession import joined
 from trainonce.surgery.slicing import plans_of, silence
 from trainonce.training.batches.sources import count_samples
 from trainonce.training.loop.buffers import copy_buffers
-from trainonce.training.loop.evaluation import class_axis, find_logits, logits_of
+from trainonce.training.loop.logits import class_axis, find_logits, logits_of
 from trainonce.training.loop.processes import moved
 
 UNITS = {1: "samples", 3: "pixels"}

@@ -14,6 +14,7 @@ from trainonce.storage.artifact.manifest import Manifest
 from trainonce.storage.checkpoint.packing import PackingError, pack
 from trainonce.training.loop.trainer import Trainer
 from trainonce.training.settings import RENAMED, Settings, as_plain
+from trainonce.zoo.names import how_to_resume
 
 WATCHED = ("trainonce", "torch", "cpu", "device", "threads", "processes")
 """Parts of the environment that can change how results are rounded."""
@@ -39,6 +40,14 @@ def check_config(folder: Path, config: Mapping[str, Any], *, may_differ: frozens
     }
     unused = {name for name in RENAMED if not before.get(name)}
     run_folder.check_same(folder, config, may_differ=may_differ | newer | unused)
+
+
+def words_on_resuming(out: Path | None, config: Mapping[str, Any], *, is_saved: bool) -> str:
+    """How to go on with a run that stops now."""
+    if out is None:
+        return "Nothing was saved: no out folder was given."
+    advice = f"Resume with: {how_to_resume(out, config)}"
+    return advice if is_saved else f"This step could not be saved: free some disk space first. {advice}"
 
 
 def changed_environment(file: Path, now: Mapping[str, Any]) -> list[str]:

@@ -142,6 +142,7 @@ def _check_history(found: Any, step: int, steps_per_epoch: int) -> None:
             )
         _check_plain(record, where)
         _check_alive(record.get("alive", {}), f"{where}/alive")
+        _check_metrics(record.get("metrics", {}), f"{where}/metrics")
 
 
 def _check_plain(value: Any, where: str) -> None:
@@ -167,6 +168,13 @@ def _check_alive(found: Any, where: str) -> None:
             and all(is_count(count, 2**62) for count in counts)
         ):
             raise MismatchError(f"{where}/{shown(name)} is {quoted(counts)}, not two counts")
+
+
+def _check_metrics(found: Any, where: str) -> None:
+    check_alike(found, {}, where)
+    for name, value in found.items():
+        if not is_number(value):
+            raise MismatchError(f"{where}/{shown(name)} is {quoted(value)}, not a number")
 
 
 def _check_rest(state: Mapping[str, Any], step: int) -> None:
