@@ -121,6 +121,11 @@ class Pruner:
         return self._algorithm.num_steps
 
     @property
+    def total_steps(self) -> int:
+        """How many steps the whole run has, as it was given to `attach`."""
+        return self._timetable.total_steps
+
+    @property
     def model(self) -> nn.Module:
         """The model that is pruned, without wrappers."""
         return self._algorithm.model
@@ -244,7 +249,7 @@ class Pruner:
         check_pruner_state(
             state,
             fingerprint=self._fingerprint(),
-            total_steps=self._timetable.total_steps,
+            total_steps=self.total_steps,
             units=self._units,
             policy=self.policy,
         )
@@ -267,7 +272,7 @@ class Pruner:
         return Progress(
             self.phase,
             self.num_steps,
-            self._timetable.total_steps,
+            self.total_steps,
             self.keep_now,
             self.keep_target,
             self._budget.counted,
