@@ -120,7 +120,7 @@ WITH: dict[str, tuple[Callable[[Any], Any], str]] = {
     "fit(keep_flops)": (lambda junk: fit(keep_flops=junk), ""),
     "fit(keep_params)": (lambda junk: fit(keep_flops=None, keep_params=junk), ""),
     "fit(epochs)": (lambda junk: fit(epochs=junk), "none"),
-    "fit(pretrained)": (lambda junk: fit(pretrained=junk), ""),
+    "fit(pretrained)": (lambda junk: fit(pretrained=junk), "flag"),
     "fit(weights)": (lambda junk: fit(weights=junk), "none"),
     "fit(method)": (lambda junk: fit(method=junk), "none"),
     "fit(out)": (lambda junk: fit(out=junk), "none text a_number_in_quotes"),
