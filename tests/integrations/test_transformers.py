@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from integrations.hugging_face import (
 )
 from support.bits import digest
 from support.ranks import run_two
+from trainonce.errors import PrunerError
 from trainonce.integrations.transformers import TrainOnceCallback, load
 
 pytestmark = pytest.mark.filterwarnings("ignore::trainonce.ShortRunWarning")
@@ -212,6 +214,19 @@ def test_what_was_saved_loads_to_the_same_bits(whole: dict[str, Any], tmp_path: 
     assert digest(into) == digest(small)
     with pytest.raises(RuntimeError, match=r"(?i)mismatch"):
         LlamaForCausalLM.from_pretrained(tmp_path / "small")
+
+
+def test_a_large_model_is_loaded_from_its_pieces(whole: dict[str, Any], tmp_path: Path):
+    trainer, _ = whole["llama"]
+    shutil.copytree(f"{trainer.args.output_dir}/checkpoint-{STEPS}", tmp_path, dirs_exist_ok=True)
+    (tmp_path / "model.safetensors").unlink()
+    trainer.model.save_pretrained(tmp_path, max_shard_size="20KB")
+    pieces = sorted(tmp_path.glob("model-*.safetensors"))
+    assert len(pieces) > 1
+    assert digest(load(tmp_path)) == digest(trainer.model)
+    pieces[0].unlink()
+    with pytest.raises(PrunerError, match="is in one of them only"):
+        load(tmp_path)
 
 
 def test_a_loaded_model_can_be_pruned_further(whole: dict[str, Any], tmp_path: Path):

@@ -34,7 +34,6 @@ try:
     import transformers
     from safetensors.torch import load_file
     from transformers import Trainer, TrainerCallback
-    from transformers.trainer_utils import load_sharded_checkpoint
 except ImportError as error:
     raise MissingPackageError(
         f"this needs transformers ({error}). Install it with: pip install transformers accelerate"
@@ -194,11 +193,11 @@ def load(folder: str | Path, *, into: nn.Module | None = None) -> nn.Module:
     restore(model, state)
     # No run continues here; a pruner that is attached to this model begins a new one.
     note_restored(model, ())
-    weights = Path(folder) / "model.safetensors"
-    if weights.is_file():
-        keys = model.load_state_dict(load_file(weights), strict=False)
-    else:
-        keys = load_sharded_checkpoint(model, str(folder), strict=False)
+    weights: dict[str, Tensor] = {}
+    # One file, or several of a large model.
+    for file in Path(folder).glob("model*.safetensors"):
+        weights |= load_file(file)
+    keys = model.load_state_dict(weights, strict=False)
     _check_complete(model, keys.missing_keys, keys.unexpected_keys, folder)
     return model.eval()
 
