@@ -21,7 +21,8 @@ from trainonce.errors import RunInterruptedError, SettingError, TrainonceError
 from trainonce.messages.suggestions import did_you_mean
 from trainonce.pruning.method import METHODS
 from trainonce.recipes.paper import ROWS, Row
-from trainonce.runs.report.live import NullView, choose_view
+from trainonce.runs.report.live import NullView
+from trainonce.runs.report.views import choose_view
 
 INTERRUPTED = 75
 INTRODUCTION = """\
