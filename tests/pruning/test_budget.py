@@ -192,7 +192,7 @@ def test_what_is_no_share_is_refused(count: Any, share: Any):
 @pytest.mark.parametrize("scores", [torch.ones(3), torch.ones(1, 5)], ids=["short", "matrix"])
 def test_scores_of_the_wrong_shape_are_refused(scores: Tensor):
     _, _, units = subject("resnet")
-    with pytest.raises(ValueError, match=r"^scores must be [^\n]*$"):
+    with pytest.raises(ValueError, match=r"^a policy's scores must be [^\n]*$"):
         Budget.of_flops(units, 0.5, None).choose(scores)
 
 
@@ -200,7 +200,7 @@ def test_scores_that_are_not_numbers_are_refused():
     _, _, units = subject("resnet")
     scores = scores_of(units, seed=0)
     scores[4] = float("nan")
-    with pytest.raises(ValueError, match=r"^scores must be [^\n]*$"):
+    with pytest.raises(ValueError, match=r"^a policy's scores must be [^\n]*$"):
         Budget.of_flops(units, 0.5, None).choose(scores)
 
 
