@@ -21,7 +21,8 @@ from trainonce.errors import RunInterruptedError, SettingError, TrainonceError
 from trainonce.messages.suggestions import did_you_mean
 from trainonce.pruning.method import METHODS
 from trainonce.recipes.paper import ROWS, Row
-from trainonce.runs.report.live import NullView, choose_view
+from trainonce.runs.report.live import NullView
+from trainonce.runs.report.views import choose_view
 
 INTERRUPTED = 75
 INTRODUCTION = """\
@@ -33,8 +34,8 @@ paper prints, *here* the one that was measured.
 - *removed*: FLOPs that the small model has less, as a share of the dense one's.
 - *change*: small minus dense. (For ResNet-18 on CIFAR-100 the paper prints -0.07; its figures give -1.16.)
 - *time*: seconds of training, as a share of the dense run's on the same machine.
-- *cut down*: what a row has less than the paper's run. **The accuracies of such a row say nothing about the
-  paper's: it only shows that the row can be run.**
+- *cut down*: what a row has less than the paper's run. **Accuracies and times of such a row say nothing about
+  the paper's, nor about the methods: it only shows that the row can be run.**
 """
 
 

@@ -37,16 +37,17 @@ def spoken_command(words: Sequence[str] | None = None) -> str:
     """The command that is being run, as anyone could run it."""
     spoken, left = ["python -m benchmarks"], list(sys.argv[1:] if words is None else words)
     while left:
-        option, equals, _ = (word := left.pop(0)).partition("=")
+        option, equals, value = (word := left.pop(0)).partition("=")
         if option in _LEFT_OUT:
             continue
         if option not in _PLACES:
             spoken.append(word)
             continue
         if not equals and left:
-            left.pop(0)
+            value = left.pop(0)
+        kind = "folder:" if value.startswith("folder:") else ""
         place = _PLACES[option]
-        spoken += [option, place] if place else []
+        spoken += [option, kind + place] if place else []
     return " ".join(spoken)
 
 

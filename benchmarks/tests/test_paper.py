@@ -12,6 +12,7 @@ from benchmarks.figures import Figure, look_up
 from benchmarks.paper.fewer import Fewer, first_of
 from benchmarks.paper.paper import Outcome, find_rows, read_settings, summarise
 from benchmarks.paper.trials import Cut, trial_of
+from benchmarks.sheets.sheet import spoken_command
 from benchmarks.tests.test_promises import missed
 from trainonce.data.catalogue import DataOptions, open_data
 from trainonce.errors import SettingError
@@ -115,6 +116,23 @@ def test_what_changes_a_run_changes_its_folder():
     assert trial(settings={"data_dir": "elsewhere", "workers": 7}).folder == trial().folder
     assert (trial().run.method, trial(method=None).run.keep_flops) == ("paper", 1.0)
     assert trial(cut=Cut(epochs=3)).run.epochs == 3
+
+
+def test_the_command_over_the_sheet_can_be_copied():
+    words = [
+        "paper",
+        "--rows",
+        "a,b",
+        "--data",
+        "folder:/my/place",
+        "--data-dir=/x",
+        "--runs",
+        "/y",
+        "--seeds",
+        "2",
+    ]
+    said = "python -m benchmarks paper --rows a,b --data folder:PATH --data-dir PATH --seeds 2"
+    assert spoken_command(words) == said
 
 
 def test_every_row_can_be_asked_for_and_no_other(capsys: pytest.CaptureFixture[str], sheet):

@@ -31,7 +31,7 @@ def test_the_command_builds_inspects_and_checks_once(tmp_path: Path, monkeypatch
     for name in ("build", "inspect", "_check_output", "describe_data", "open_data"):
         count(runs, name)
     count(attachment, "inspect")
-    for name in ("choose_device", "choose_precision", "find_policy", "check_budget"):
+    for name in ("choose_device", "choose_precision", "method_of", "check_budget"):
         count(preparation, name)
     count(closing, "write_report")
     assert main(["train", *WORDS, *SHORT, "--out", str(tmp_path / "run")]) == 0

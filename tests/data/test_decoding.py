@@ -103,7 +103,7 @@ def test_whatever_a_decoder_raises_is_a_broken_image(
 
     Image.fromarray(noise(9, 7, 3).numpy()).save(tmp_path / "x.png")
     if moment == "open":
-        monkeypatch.setattr(Image, "open", fail)
+        monkeypatch.setitem(Image.OPEN, "PNG", (fail, None))
     else:
         monkeypatch.setattr(ImageFile.ImageFile, "load", fail)
     refusal(tmp_path / "x.png")
@@ -216,3 +216,16 @@ def test_what_strangers_leave_in_a_folder_is_named_and_skipped(
 def test_formats_are_those_of_the_endings():
     Image.init()
     assert {Image.EXTENSION[ending] for ending in ENDINGS} == set(FORMATS)
+
+
+def test_images_are_opened_by_pillow_whoever_has_replaced_its_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def install_packages(*_: object, **__: object) -> None:
+        raise AssertionError("Ultralytics' function installs a package for formats that it doesn't know")
+
+    monkeypatch.setattr(Image, "open", install_packages)
+    Image.fromarray(noise(9, 7, 3).numpy()).save(tmp_path / "x.png")
+    assert decode(tmp_path / "x.png").shape == (3, 9, 7)
+    (tmp_path / "y.png").write_bytes(b"something else")
+    assert "not an image of a known format" in refusal(tmp_path / "y.png")

@@ -9,6 +9,7 @@ from PIL import Image
 
 from support.photos import write_photo, write_photos
 from trainonce.cli import main
+from trainonce.data import decoding
 from trainonce.data.catalogue import DataOptions, describe_data, open_data
 from trainonce.data.identity.describing import describe
 from trainonce.data.sizing import own_size
@@ -98,8 +99,8 @@ def test_only_some_images_are_looked_at_before_the_data_is_read(
     classes = tuple(f"class{number}" for number in range(40))
     folder = write_photos(tmp_path, classes=classes, num_images=12, size=4)
     opened: list[object] = []
-    real = Image.open
-    monkeypatch.setattr(Image, "open", lambda *words, **more: opened.append(words) or real(*words, **more))
+    real = decoding._identified
+    monkeypatch.setattr(decoding, "_identified", lambda stream: opened.append(stream) or real(stream))
     assert describe_data(f"folder:{folder}", DataOptions()).num_classes == 40
     assert 0 < len(opened) <= 128
 

@@ -64,7 +64,7 @@ COMMANDS = ["evaluate", "export", "bench"]
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("cuda", "no GPU"), ("mps", "none here"), ("toaster", "got 'toaster'"), ("meta", "got 'meta'")],
+    [("cuda", "no GPU"), ("mps", "not available here"), ("toaster", "got 'toaster'"), ("meta", "got 'meta'")],
 )
 def test_a_device_that_is_not_there_is_refused_in_one_line(
     command: str,

@@ -134,10 +134,10 @@ def test_another_trainer_keeps_the_budget(tmp_path: Path, script: str, packages:
 
 
 def test_a_yolo_is_small_when_ultralytics_has_trained_it(tmp_path: Path):
-    pytest.importorskip("ultralytics", reason="needs trainonce[ultralytics]")
-    data = str(draw(tmp_path / "pictures"))
+    pytest.importorskip("ultralytics", reason="needs ultralytics")
+    data = str(draw(tmp_path / "pictures", num_pictures=48))
     script = str(ROOT / "examples" / "ultralytics_yolo.py")
-    said = run(script, "yolov8n.yaml", data, "2", "64", cwd=tmp_path)
+    said = run(script, "yolov8n.yaml", data, "4", "64", cwd=tmp_path)
     assert shares(said)[0] <= 50
     (file,) = re.findall(r"^exported: (.+)$", said, re.MULTILINE)
     assert (tmp_path / file).is_file()

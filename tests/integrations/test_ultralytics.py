@@ -14,7 +14,7 @@ import torch
 import trainonce
 from integrations.yolo_runs import SETTINGS, SIZE, draw, opened_without_trainonce
 
-pytest.importorskip("ultralytics", reason="needs trainonce[ultralytics]")
+pytest.importorskip("ultralytics", reason="needs ultralytics")
 
 from ultralytics import YOLO
 from ultralytics.nn.modules import C2f

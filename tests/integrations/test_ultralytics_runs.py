@@ -13,7 +13,7 @@ import torch
 
 from integrations.yolo_runs import SETTINGS, draw
 
-pytest.importorskip("ultralytics", reason="needs trainonce[ultralytics]")
+pytest.importorskip("ultralytics", reason="needs ultralytics")
 
 from ultralytics import YOLO
 

@@ -17,11 +17,6 @@ from trainonce.training.results import outcome
 TRAIN, VALIDATION = make_data()
 
 
-@pytest.fixture(autouse=True)
-def no_long_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
-
-
 class Named(Dataset):
     """Samples as dicts, as data sets for transformers have them."""
 

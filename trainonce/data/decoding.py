@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import stat
+import struct
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,7 +51,7 @@ def _readable(path: Path) -> Iterator[Image.Image]:
             # About odd metadata and large sizes; what matters is checked here.
             warnings.simplefilter("ignore")
             check_file(stream)
-            with Image.open(stream, formats=FORMATS) as image:
+            with _identified(stream) as image:
                 check_image(image, stream)
                 yield image
     except Image.UnidentifiedImageError:
@@ -69,6 +70,26 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError("not a regular file")
         yield stream
+
+
+def _identified(stream: BinaryIO) -> Image.Image:
+    """The image in a stream, by its first bytes; UnidentifiedImageError if no accepted format takes it.
+
+    As `Image.open` does it, which other libraries replace: Ultralytics' one installs packages.
+    """
+    Image.init()
+    start = stream.read(16)
+    for name in FORMATS:
+        make, accepts = Image.OPEN[name]
+        # Some answer with words, which say why they can't.
+        if accepts is None or accepts(start) is True:
+            stream.seek(0)
+            try:
+                return make(stream, "")
+            except (SyntaxError, IndexError, TypeError, struct.error):
+                # How Pillow's readers say that a file is not theirs.
+                continue
+    raise Image.UnidentifiedImageError
 
 
 def _as_tensor(image: Image.Image) -> Tensor:

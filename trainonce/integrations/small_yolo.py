@@ -1,11 +1,13 @@
-"""A small YOLO in Ultralytics' own files: what keeps them from building a dense model instead."""
+"""What Ultralytics' models need: files from which no dense model is built, outputs without inner features."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from trainonce.errors import PrunerError
 
@@ -60,3 +62,24 @@ def unmarked(yaml: dict[str, Any]) -> dict[str, Any]:
     plain = copy.deepcopy(yaml)
     plain["backbone"][0][2] = plain.pop(STATE, plain["backbone"][0][2])
     return plain
+
+
+@contextmanager
+def without_features(model: nn.Module) -> Iterator[None]:
+    """Inside, detectors called with images don't hand out the features that their heads read.
+
+    They are there for their shapes, and no output that must keep its channels. Losses call `forward` itself.
+    """
+    hook = model.register_forward_hook(
+        lambda _, args, output: _stripped(output) if args and isinstance(args[0], Tensor) else output
+    )
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def _stripped(output: Any) -> Any:
+    if isinstance(output, dict):
+        return {key: _stripped(item) for key, item in output.items() if key != "feats"}
+    return type(output)(map(_stripped, output)) if type(output) in (tuple, list) else output

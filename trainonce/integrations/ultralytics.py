@@ -10,8 +10,7 @@ cut with the model, and models are built here where the yaml would give the dens
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, NoReturn
 
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 
 from trainonce.errors import MissingPackageError, PrunerError
 from trainonce.integrations.request import PruningRequest
-from trainonce.integrations.small_yolo import STATE, is_marked, marked, trainable, unmarked
+from trainonce.integrations.small_yolo import STATE, is_marked, marked, trainable, unmarked, without_features
 from trainonce.messages.plain_text import quoted, shown
 from trainonce.pruning.guards.copies import follows_by_itself
 from trainonce.pruning.pruner import Pruner
@@ -32,7 +31,7 @@ try:
     from ultralytics.utils import LOGGER
 except ImportError as error:
     raise MissingPackageError(
-        f"this needs ultralytics ({error}). Install it with: pip install 'trainonce[ultralytics]'"
+        f"this needs ultralytics ({error}). Install it with: pip install 'ultralytics>=8.4,<8.5'"
     ) from error
 
 _EVENTS = (
@@ -132,8 +131,13 @@ class _Pruning(_Building):
 
         @wraps(preprocess)
         def keep(batch: Any) -> Any:
-            self._batch = preprocess(batch)
-            return self._batch
+            batch = preprocess(batch)
+            # Plots turn a batch into numpy arrays and scale its images, in place where they are on the CPU.
+            self._batch = {
+                key: item.clone() if isinstance(item, Tensor) and item.device.type == "cpu" else item
+                for key, item in batch.items()
+            }
+            return batch
 
         trainer.preprocess_batch = keep
 
@@ -147,16 +151,15 @@ class _Pruning(_Building):
                 "Start a new one from its weights: leave out resume=True."
             )
         self._total_steps = self._request.options.get("total_steps") or count_steps(trainer)
-        with _without_features(trainer.model):
+        with without_features(trainer.model):
             trainer.pruner = pruner = self._request.attach(
                 trainer.model,
                 trainer.optimizer,
                 example=_image(trainer),
                 total_steps=self._total_steps,
+                state=None if self._saved is None else self._saved["pruner"],
             )
-        if self._saved is not None:
-            pruner.load_state_dict(self._saved["pruner"])
-            self._was_small = pruner.shrunk
+        self._was_small = pruner.shrunk
         self._follow(trainer)
         trainer.model.yaml = marked(trainer.model.yaml)
         optimizer = trainer.optimizer
@@ -175,7 +178,7 @@ class _Pruning(_Building):
             return
         self._has_stepped = False
         self._follow(trainer)
-        with _without_features(trainer.model):
+        with without_features(trainer.model):
             if pruner.step(lambda: self._loss(trainer)):
                 LOGGER.info(f"trainonce: {pruner!r}")
 
@@ -183,7 +186,7 @@ class _Pruning(_Building):
         """Have the small model for the last validation, and no larger one for the best so far."""
         pruner: Pruner = trainer.pruner
         if trainer.epoch + 1 >= trainer.epochs:
-            with _without_features(trainer.model):
+            with without_features(trainer.model):
                 pruner.finish()
             if not pruner.cuts:
                 trainer.model.yaml = unmarked(trainer.model.yaml)
@@ -271,27 +274,6 @@ def _image(trainer: Any) -> Tensor:
 def _state_of(pruner: Pruner) -> dict[str, Any]:
     """What resumes a run. The weights are its own: Ultralytics saves their average, in half precision."""
     return {"pruner": pruner.state_dict(), "model": pruner.model.state_dict()}
-
-
-@contextmanager
-def _without_features(model: nn.Module) -> Iterator[None]:
-    """Inside, detectors called with images don't hand out the features that their heads read.
-
-    They are there for their shapes, and no output that must keep its channels. Losses call `forward` itself.
-    """
-    hook = model.register_forward_hook(
-        lambda _, args, output: _stripped(output) if args and isinstance(args[0], Tensor) else output
-    )
-    try:
-        yield
-    finally:
-        hook.remove()
-
-
-def _stripped(output: Any) -> Any:
-    if isinstance(output, dict):
-        return {key: _stripped(item) for key, item in output.items() if key != "feats"}
-    return type(output)(map(_stripped, output)) if type(output) in (tuple, list) else output
 
 
 def _owner_of(function: Any) -> object:

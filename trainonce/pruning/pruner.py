@@ -16,7 +16,7 @@ from trainonce.pruning.notices import warn_user
 from trainonce.pruning.optimizers import members_of
 from trainonce.pruning.policies.policy import Policy
 from trainonce.pruning.progress import Progress
-from trainonce.pruning.pruner_state import STATE_VERSION, check_pruner_state
+from trainonce.pruning.pruner_state import STATE_VERSION, check_pruner_state, check_saved_plans
 from trainonce.pruning.restored import are_same_cuts, note_restored, restoring_plans
 from trainonce.pruning.saved_run import SavedRun
 from trainonce.pruning.schedule import FEW_UPDATES, Phase, Schedule, ShortRunWarning, enough_steps
@@ -65,14 +65,12 @@ class Pruner:
         """
         if self._is_finished:
             raise PrunerError("this pruner has finished. Attach a new one to prune further.")
-        self._check_attached("step")
-        self._check_loaded("step")
-        total_steps = self._timetable.total_steps
-        if self.num_steps >= total_steps:
+        self._check_ready("step")
+        if self.num_steps >= self.total_steps:
             self._notices.once(
                 "beyond the end",
-                f"step() was called more than total_steps={total_steps} times and does nothing anymore. Call "
-                "finish().",
+                f"step() was called more than total_steps={self.total_steps} times and does nothing anymore. "
+                "Call finish().",
             )
             return False
         if self._algorithm.needs_loss and not callable(loss):
@@ -90,8 +88,7 @@ class Pruner:
         """
         if self._is_finished:
             return self.model
-        self._check_attached("finish")
-        self._check_loaded("finish")
+        self._check_ready("finish")
         if (words := refusal_to_finish(self._algorithm, self._watch)) is not None:
             raise PrunerError(words)
         if self._algorithm.awaits_cut:
@@ -105,7 +102,7 @@ class Pruner:
         self._watch.unhook()
 
     def follow(self, follower: object) -> None:
-        """Cut an averaged copy of the model with it from now on, as if it had been given to `attach`.
+        """Cut an averaged copy of the model with it from now on, as `attach(followers=[...])` does.
 
         Args:
             follower: A module, or an object that holds one: made from the model as it is now.
@@ -122,6 +119,11 @@ class Pruner:
     def num_steps(self) -> int:
         """How many steps of the run are done."""
         return self._algorithm.num_steps
+
+    @property
+    def total_steps(self) -> int:
+        """How many steps the whole run has, as it was given to `attach`."""
+        return self._timetable.total_steps
 
     @property
     def model(self) -> nn.Module:
@@ -247,7 +249,7 @@ class Pruner:
         check_pruner_state(
             state,
             fingerprint=self._fingerprint(),
-            total_steps=self._timetable.total_steps,
+            total_steps=self.total_steps,
             units=self._units,
             policy=self.policy,
         )
@@ -255,11 +257,10 @@ class Pruner:
             raise PrunerError(
                 "this model has been cut already. Load the state into a pruner attached to the dense model."
             )
-        if self._algorithm.awaits_state and not are_same_cuts(
-            restoring_plans(self.model), self._algorithm.cuts.plans_for(state["cuts"])
-        ):
+        check_saved_plans(state, plans := self._algorithm.cuts.plans_for(state["cuts"]))
+        if self._algorithm.awaits_state and not are_same_cuts(restoring_plans(self.model), plans):
             raise PrunerError(
-                "this model was restored from another state. Load the one that trainonce.restore was given."
+                "this model was restored from another state. Load the one it was restored from."
             )
         if self.num_steps > self._algorithm.first_step:
             raise PrunerError(
@@ -271,7 +272,7 @@ class Pruner:
         return Progress(
             self.phase,
             self.num_steps,
-            self._timetable.total_steps,
+            self.total_steps,
             self.keep_now,
             self.keep_target,
             self._budget.counted,
@@ -286,7 +287,8 @@ class Pruner:
                 "one."
             )
 
-    def _check_loaded(self, method: str) -> None:
+    def _check_ready(self, method: str) -> None:
+        self._check_attached(method)
         if self._algorithm.awaits_state:
             raise PrunerError(
                 f"{method}() was called on a restored model before the pruner knows its run. Call "

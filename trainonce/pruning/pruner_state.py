@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,8 @@ from torch import Tensor
 from trainonce.errors import PlanError, PrunerError
 from trainonce.messages.plain_text import quoted, shown
 from trainonce.pruning.policies.policy import Policy
+from trainonce.pruning.restored import are_same_cuts
+from trainonce.pruning.saved_run import unpacked_plan
 from trainonce.pruning.units import Units
 from trainonce.storage.likeness import MismatchError, check_alike, is_count, is_number
 from trainonce.structure.plan import Plan
@@ -70,6 +72,23 @@ def check_pruner_state(
             f"the pruner's state is not one of {type(policy).__name__} ({shown(error, most=300)}). Attach "
             "with the policy of the run it is from."
         ) from None
+
+
+def check_saved_plans(state: Mapping[str, Any], wanted: Sequence[Plan]) -> None:
+    """Raise PrunerError unless the plans in a state are those of its cuts; older states have none."""
+    packed = state.get("plans", [])
+    try:
+        check_alike(packed, [], "plans")
+        found = [unpacked_plan(part) for part in packed]
+    except (MismatchError, PlanError) as error:
+        raise PrunerError(
+            f"the pruner's state is damaged: {shown(error, most=300)}. Load what state_dict() returned."
+        ) from None
+    if "plans" in state and not are_same_cuts(found, wanted):
+        raise PrunerError(
+            "the pruner's state is damaged: its plans are not those of its cuts. Load what state_dict() "
+            "returned."
+        )
 
 
 def _check_policy(state: Any, policy: Policy) -> None:

@@ -110,8 +110,11 @@ def started_settings(settings: Settings | None, *, pretrained: Any, weights: Any
             "Write Settings(**settings)." if isinstance(settings, dict) else "Pass trainonce.Settings(...)."
         )
         raise SettingError(f"settings must be trainonce.Settings, got {type(settings).__name__}. {advice}")
+    if not isinstance(pretrained, bool):
+        raise SettingError(f"pretrained must be True or False, got {shorten(pretrained)}.")
     if weights is not None and not isinstance(weights, str | os.PathLike):
         raise SettingError(f"weights must be the path of a file, got {shorten(weights)}.")
+    check_value("pretrained", pretrained, _FLAG)
     given = {"pretrained": pretrained, "weights": None if weights is None else os.fspath(weights)}
     if settings is None:
         return Settings(**given)

@@ -185,11 +185,9 @@ def _trained() -> set[int]:
 
 def _sums(model: nn.Module) -> str:
     """The sum of each parameter; as text, because NaN equals NaN there."""
+    parts = [parameter.detach() for parameter in model.parameters() if not parameter.is_meta]
     return str(
-        [
-            0.0 if parameter.is_meta else float(parameter.detach().double().sum())
-            for parameter in model.parameters()
-        ]
+        [float((torch.view_as_real(part) if part.is_complex() else part).double().sum()) for part in parts]
     )
 
 
