@@ -116,6 +116,23 @@ def test_fine_tuning_says_where_it_started(tmp_path: Path):
     assert kept(said) <= 50
 
 
+@pytest.mark.parametrize(
+    ("script", "packages", "share"),
+    [
+        ("hugging_face_trainer.py", ["transformers", "accelerate"], 60),
+        ("lightning_module.py", ["lightning"], 50),
+        ("accelerate_loop.py", ["accelerate"], 50),
+    ],
+)
+def test_another_trainer_keeps_the_budget(tmp_path: Path, script: str, packages: list[str], share: float):
+    for package in packages:
+        pytest.importorskip(package, reason=f"needs {package}")
+    said = run(str(ROOT / "examples" / script), cwd=tmp_path)
+    assert share - 2 < shares(said)[-1] <= share
+    assert float(re.search(r"([0-9.]+)% accuracy", said).group(1)) > 70
+    assert len((ROOT / "examples" / script).read_text().splitlines()) < 40
+
+
 def test_a_yolo_is_small_when_ultralytics_has_trained_it(tmp_path: Path):
     pytest.importorskip("ultralytics", reason="needs ultralytics")
     data = str(draw(tmp_path / "pictures", num_pictures=48))

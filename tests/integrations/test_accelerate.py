@@ -85,3 +85,9 @@ def test_one_process_needs_no_wrapper():
     before = dict(vars(model))
     rewrap(accelerator, model)
     assert vars(model) == before
+
+
+def test_a_wrapper_that_can_not_follow_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("trainonce.integrations.accelerate.DistributedDataParallel", nn.DataParallel)
+    with pytest.raises(PrunerError, match=r"inside torch\.compile"):
+        rewrap(Accelerator(cpu=True), torch.compile(nn.DataParallel(make_net()), backend="eager"))

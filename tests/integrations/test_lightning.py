@@ -143,20 +143,24 @@ def test_the_controllers_losses_are_not_logged(tmp_path: Path):
 
 
 def test_an_average_follows_the_cuts_and_is_resumed(whole: Any, tmp_path: Path):
-    def fit(out: Path, *others: Any, **options: Any) -> tuple[Net, Any]:
+    def fit(out: Path, *others: Any, is_first: bool, **options: Any) -> tuple[Net, Any]:
         net, average = Net(), EMAWeightAveraging(decay=0.8)
-        make_trainer(out, average, make_callback(), *others).fit(net, loader(), loader(16), **options)
+        both = [make_callback(), average][:: 1 if is_first else -1]
+        make_trainer(out, *both, *others).fit(net, loader(), loader(16), **options)
         return net, average
 
-    net, average = fit(tmp_path / "whole")
+    net, average = fit(tmp_path / "whole", is_first=False)
     assert [tensor.shape for tensor in net.parameters()] == [tensor.shape for tensor in whole[0].parameters()]
     # At the end Lightning puts the average into the module.
     assert digest(net) == digest(average._average_model.module)
     assert digest(net) != digest(whole[0]), "the average is the model itself"
     with pytest.raises(KilledError):
-        fit(tmp_path / "killed", Kill(3))
+        fit(tmp_path / "killed", Kill(3), is_first=True)
     resumed, _ = fit(
-        tmp_path / "killed", ckpt_path=str(tmp_path / "killed" / "epoch=2.ckpt"), weights_only=True
+        tmp_path / "killed",
+        is_first=True,
+        ckpt_path=str(tmp_path / "killed" / "epoch=2.ckpt"),
+        weights_only=True,
     )
     assert digest(resumed) == digest(net)
 

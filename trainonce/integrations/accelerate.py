@@ -35,6 +35,11 @@ def rewrap(accelerator: Any, model: nn.Module) -> None:
         model: What `accelerator.prepare` returned.
     """
     if not isinstance(model, DistributedDataParallel):
+        if any(isinstance(part, DistributedDataParallel) for part in model.modules()):
+            raise PrunerError(
+                "DistributedDataParallel inside torch.compile can't follow a cut. Train without "
+                "Accelerate's dynamo_plugin, or in one process."
+            )
         return
     inner = accelerator.unwrap_model(model, keep_fp32_wrapper=False)
     known = list(accelerator._models)

@@ -68,6 +68,11 @@ class TrainOnceCallback(TrainerCallback):
                 "DeepSpeed and FSDP split weights into pieces that can't be cut. Train on one device or with "
                 "DDP (torchrun)."
             )
+        if args.torch_compile and args.world_size > 1:
+            raise PrunerError(
+                "DistributedDataParallel inside torch.compile can't follow a cut. Leave out torch_compile "
+                "or train in one process."
+            )
         if args.load_best_model_at_end and not self._request.options.get("shrink", True):
             raise PrunerError(
                 "load_best_model_at_end needs the small model during training, but shrink=False cuts after "
