@@ -75,8 +75,8 @@ class Pruner:
             return False
         if self._algorithm.needs_loss and not callable(loss):
             raise PrunerError(
-                "the controller learns in this step: call step(loss) with a function that returns the loss on a "
-                "batch, such as lambda: criterion(model(images), labels)."
+                "the controller learns in this step: call step(loss) with a function that returns the loss "
+                "on a batch, such as lambda: criterion(model(images), labels)."
             )
         self._watch.pruner_stepped()
         return self._algorithm.advance(loss)
