@@ -24,12 +24,6 @@ from support.runs import (
 )
 from trainonce.errors import RunInterruptedError, SettingError
 from trainonce.training import Callback, RunState, fit
-from trainonce.training.results import outcome
-
-
-@pytest.fixture(autouse=True)
-def no_long_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
 
 
 class Witness(Callback):

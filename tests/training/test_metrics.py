@@ -22,12 +22,6 @@ from trainonce.training.loop.evaluation import CrossEntropy, Measuring, Scores, 
 from trainonce.training.loop.metrics import Fitting
 from trainonce.training.loop.precision import Precision
 from trainonce.training.loop.processes import Processes
-from trainonce.training.results import outcome
-
-
-@pytest.fixture(autouse=True)
-def no_long_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
 
 
 class Known(nn.Module):

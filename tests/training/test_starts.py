@@ -25,14 +25,8 @@ from trainonce.recipes.catalogue import find_recipe
 from trainonce.recipes.run import Run, run_from
 from trainonce.runs.folder import read_config
 from trainonce.training import Settings, fit
-from trainonce.training.results import outcome
 from trainonce.training.starts import DEPENDENT, FINE_TUNING, FROM_SCRATCH
 from trainonce.zoo.sources import Build, build
-
-
-@pytest.fixture(autouse=True)
-def no_long_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "LATENCY_SECONDS", 0.0)
 
 
 @pytest.fixture
