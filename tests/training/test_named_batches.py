@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from support.runs import make_data, make_net, make_settings, same_weights
 from trainonce.errors import SettingError
 from trainonce.training import fit
-from trainonce.training.results import outcome
 
 TRAIN, VALIDATION = make_data()
 
@@ -62,13 +61,9 @@ def trained(model: nn.Module, train: Any, validation: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def by_pairs() -> Any:
-    before, outcome.LATENCY_SECONDS = outcome.LATENCY_SECONDS, 0.0
-    try:
-        # Tensors are indexed as a whole; these are read one by one, as dicts are.
-        pairs = [TensorDataset(*part) for part in (TRAIN, VALIDATION)]
-        return trained(make_net(), DataLoader(Paired(pairs[0]), batch_size=16), Paired(pairs[1]))
-    finally:
-        outcome.LATENCY_SECONDS = before
+    # Tensors are indexed as a whole; these are read one by one, as dicts are.
+    pairs = [TensorDataset(*part) for part in (TRAIN, VALIDATION)]
+    return trained(make_net(), DataLoader(Paired(pairs[0]), batch_size=16), Paired(pairs[1]))
 
 
 @pytest.mark.parametrize(
