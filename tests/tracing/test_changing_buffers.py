@@ -115,7 +115,7 @@ def test_a_whole_run_shrinks_goes_on_and_loads(tmp_path: Path, starts_empty: boo
             settings=settings,
             loss=Counter(at, interrupt),
             out=out,
-            resume=True,
+            resume=out is not None,
         )
 
     whole = run(set())
