@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from trainonce.structure.plan import Plan
     from trainonce.surgery.inspection import cut, inspect
     from trainonce.surgery.slicing import silence
+    from trainonce.teaching.teacher import Teacher
     from trainonce.tracing.operators.registry import rule
     from trainonce.training import Callback, Result, RunState, Settings, fit
     from trainonce.zoo.artifacts import load, save
@@ -72,6 +73,7 @@ __all__ = [
     "Settings",
     "ShortRunWarning",
     "Strength",
+    "Teacher",
     "TrainonceError",
     "about_of",
     "attach",
@@ -102,6 +104,7 @@ _HOMES = {
     "structure.plan": "Plan",
     "surgery.inspection": "cut inspect",
     "surgery.slicing": "silence",
+    "teaching.teacher": "Teacher",
     "tracing.operators.registry": "rule",
     "training": "Callback Result RunState Settings fit",
     "zoo.artifacts": "load save",

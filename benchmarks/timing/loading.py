@@ -20,6 +20,7 @@ from benchmarks.sheets.waiting import waiting
 from trainonce.data.augmentation import ShiftAndFlip
 from trainonce.data.pictures import Normalization, Pictures
 from trainonce.training.loop.evaluation import CrossEntropy
+from trainonce.training.loop.objective import Objective
 from trainonce.training.loop.precision import Precision
 from trainonce.training.loop.processes import Processes
 from trainonce.training.loop.surroundings import Surroundings
@@ -137,9 +138,8 @@ def _make_trainer(subject: Subject, seed: int) -> Trainer:
         train=Pictures(images, torch.arange(NUM_IMAGES) % 10, Normalization.of(images), augmentation),
         example=None,
         settings=Settings(epochs=1000, batch_size=subject.batch_size, seed=seed),
-        surroundings=Surroundings(
-            torch.device("cpu"), Precision("cpu", None), Processes(), torch.contiguous_format
+        objective=Objective(
+            CrossEntropy(),
+            Surroundings(torch.device("cpu"), Precision("cpu", None), Processes(), torch.contiguous_format),
         ),
-        loss=CrossEntropy(),
-        mixing=None,
     )

@@ -18,6 +18,7 @@ ROOMS = [
     "tracing",
     "surgery",
     "storage",
+    "teaching",
     "pruning",
     "engines",
     "zoo",

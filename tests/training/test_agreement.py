@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from support.runs import make_settings
+from trainonce.execution.logits import class_axis
 from trainonce.runs.report.verdict import remarks_on
 from trainonce.training import fit
 from trainonce.training.batches.sources import TensorSamples
-from trainonce.training.loop.logits import class_axis
 from trainonce.training.results.widening import compare
 
 

@@ -18,7 +18,8 @@ SECTIONS = {
     "pruning": "keep_flops keep_params protect round_to method search_from shrink_from first_cut_from "
     "settle_from zero_within policy controller_share",
     "training": "epochs batch_size accumulate opt lr momentum nesterov weight_decay sched warmup_epochs "
-    "min_lr decay_epochs decay_rate clip_grad smoothing mixup cutmix model_ema model_ema_decay",
+    "min_lr decay_epochs decay_rate clip_grad smoothing mixup cutmix model_ema model_ema_decay "
+    "teacher teacher_weight teacher_temperature",
     "hardware and reproducibility": "device amp amp_dtype channels_last compile seed deterministic",
     "checkpoints and logs": "max_bad_steps save_minutes save_epochs keep_checkpoints tensorboard wandb "
     "mlflow",

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from trainonce.data.samples import Samples
 from trainonce.errors import ExportError
 from trainonce.execution.comparison import Difference, compare
+from trainonce.execution.logits import logits_of
 from trainonce.messages.plain_text import reason_of
 from trainonce.storage.artifact.about import about_of
 from trainonce.storage.atomic import draft_of, refuse_links
-from trainonce.training.loop.logits import logits_of
 from trainonce.zoo.artifacts import load, save
 
 LARGEST_DIFFERENCE = 1e-3

@@ -5,15 +5,14 @@ Trainer(max_epochs=10, callbacks=[TrainOnceCallback(keep_flops=0.5)])
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from trainonce.errors import MissingPackageError, PrunerError
+from trainonce.integrations.lightning_steps import name_in, part_of, quiet, taught_step, training_step
 from trainonce.integrations.probe import ModelCall, first_call
 from trainonce.integrations.request import PruningRequest, advanced
 from trainonce.messages.plain_text import quoted
@@ -33,7 +32,6 @@ KEY = "trainonce"
 """Where a checkpoint has the pruner's state."""
 
 _STRATEGIES = {"SingleDeviceStrategy", "DDPStrategy"}
-_LOGGING = ("log", "log_dict")
 
 
 class TrainOnceCallback(Callback):
@@ -88,12 +86,16 @@ class TrainOnceCallback(Callback):
 
         setattr(pl_module, "on_save_checkpoint", on_save_checkpoint)  # noqa: B010 - a method's place
         setattr(pl_module, "on_load_checkpoint", on_load_checkpoint)  # noqa: B010
+        if self._request.options.get("teacher"):
+            own = taught_step(pl_module.training_step, lambda: self.pruner)
+            setattr(pl_module, "training_step", own)  # noqa: B010
         self._hooked = pl_module
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Leave nothing in the module."""
         if self._hooked is not None:
-            del self._hooked.on_save_checkpoint, self._hooked.on_load_checkpoint
+            for name in ("on_save_checkpoint", "on_load_checkpoint", "training_step"):
+                vars(self._hooked).pop(name, None)
         self._hooked = None
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: Any) -> None:
@@ -108,7 +110,7 @@ class TrainOnceCallback(Callback):
         if self.pruner is not None:
             return
         call = self._call(pl_module, batch, batch_idx)
-        name = _name_in(pl_module, call.module)
+        name = name_in(pl_module, call.module)
         optimizers = [
             optimizer
             for optimizer in trainer.optimizers
@@ -181,9 +183,9 @@ class TrainOnceCallback(Callback):
             )
 
     def _call(self, pl_module: LightningModule, batch: Any, batch_idx: int) -> ModelCall:
-        part = pl_module if self._name is None else _part(pl_module, self._name)
-        with _quiet(pl_module):
-            call = first_call(part, lambda: _training_step(pl_module, batch, batch_idx))
+        part = pl_module if self._name is None else part_of(pl_module, self._name)
+        with quiet(pl_module):
+            call = first_call(part, lambda: training_step(pl_module, batch, batch_idx))
         if call is None or (self._name is not None and call.module is not part):
             what = (
                 f"module={quoted(self._name)}"
@@ -197,10 +199,10 @@ class TrainOnceCallback(Callback):
         return call
 
     def _loss(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> Tensor:
-        with _quiet(pl_module), trainer.precision_plugin.train_step_context():
+        with quiet(pl_module), trainer.precision_plugin.train_step_context():
             if self._loss_of is not None:
-                return self._loss_of(pl_module, batch)
-            output = _training_step(pl_module, batch, batch_idx)
+                return taught_step(self._loss_of, lambda: self.pruner)(pl_module, batch)
+            output = training_step(pl_module, batch, batch_idx)
         return output["loss"] if isinstance(output, Mapping) else output
 
 
@@ -222,7 +224,7 @@ def restore(module: LightningModule, checkpoint: Mapping[str, Any]) -> None:
         )
     shapes = {name: tensor.shape for name, tensor in module.state_dict().items()}
     if shapes != {name: tensor.shape for name, tensor in checkpoint["state_dict"].items()}:
-        restore_shapes(_part(module, saved["module"]), saved["pruner"])
+        restore_shapes(part_of(module, saved["module"]), saved["pruner"])
 
 
 def _follow(trainer: Trainer, pl_module: LightningModule) -> None:
@@ -252,38 +254,6 @@ def _total_steps(trainer: Trainer, request: PruningRequest) -> int:
             "TrainOnceCallback(total_steps=...)."
         )
     return int(steps)
-
-
-def _training_step(pl_module: LightningModule, batch: Any, batch_idx: int) -> Any:
-    parameters = inspect.signature(pl_module.training_step).parameters
-    return (
-        pl_module.training_step(batch, batch_idx) if len(parameters) > 1 else pl_module.training_step(batch)
-    )
-
-
-@contextmanager
-def _quiet(pl_module: LightningModule) -> Iterator[None]:
-    """Inside, the module logs nothing: this is not a step of the run."""
-    for name in _LOGGING:
-        setattr(pl_module, name, lambda *_, **__: None)
-    try:
-        yield
-    finally:
-        for name in _LOGGING:
-            delattr(pl_module, name)
-
-
-def _part(pl_module: nn.Module, name: str) -> nn.Module:
-    try:
-        return pl_module.get_submodule(name)
-    except AttributeError:
-        raise PrunerError(
-            f"{type(pl_module).__name__} has no part {quoted(name)}. Use a name of named_modules()."
-        ) from None
-
-
-def _name_in(pl_module: nn.Module, part: nn.Module) -> str:
-    return next(name for name, module in pl_module.named_modules() if module is part)
 
 
 def _parameters_of(optimizer: torch.optim.Optimizer) -> set[int]:

@@ -23,6 +23,7 @@ from trainonce.errors import MissingPackageError, PrunerError
 from trainonce.integrations.accelerate import rewrap
 from trainonce.integrations.probe import first_call
 from trainonce.integrations.request import PruningRequest, advanced
+from trainonce.integrations.teaching import answers_of, taught
 from trainonce.messages.plain_text import shown_path
 from trainonce.pruning.distributed import unwrapped_model
 from trainonce.pruning.pruner import Pruner
@@ -123,7 +124,14 @@ class TrainOnceCallback(TrainerCallback):
         def watched(model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
             if model.training and torch.is_grad_enabled() and not self._is_asking:
                 self._begin_batch(model, dict(inputs))
-            return compute_loss(model, inputs, *args, **kwargs)
+            if self.pruner is None or self.pruner.lessons is None or not model.training:
+                return compute_loss(model, inputs, *args, **kwargs)
+            with answers_of(self.pruner.model) as answers:
+                found = compute_loss(model, inputs, *args, **kwargs)
+            loss, *rest = found if isinstance(found, tuple) else (found,)
+            share = _share_of_step(trainer, kwargs.get("num_items_in_batch"))
+            loss = taught(self.pruner, loss, answers, share=share)
+            return (loss, *rest) if rest else loss
 
         trainer.compute_loss = watched
 
@@ -182,6 +190,14 @@ class TrainOnceCallback(TrainerCallback):
                 return trainer.compute_loss(model, dict(inputs)).mean()
         finally:
             self._is_asking = False
+
+
+def _share_of_step(trainer: Any, num_items: Any) -> float:
+    """What a batch's mean counts in a loss: a part of the step if the trainer divides no more by batches."""
+    is_scaled = getattr(trainer, "loss_is_scaled_for_ga", None)
+    if is_scaled is None:
+        is_scaled = trainer.model_accepts_loss_kwargs or trainer.compute_loss_func is not None
+    return 1 / trainer.current_gradient_accumulation_steps if is_scaled and num_items is not None else 1.0
 
 
 def load(folder: str | Path, *, into: nn.Module | None = None) -> nn.Module:

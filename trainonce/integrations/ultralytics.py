@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from trainonce.errors import MissingPackageError, PrunerError
 from trainonce.integrations.request import PruningRequest
 from trainonce.integrations.small_yolo import STATE, is_marked, marked, trainable, unmarked, without_features
+from trainonce.integrations.yolo_teaching import check_yolo_teacher, teach_yolo
 from trainonce.messages.plain_text import quoted, shown
 from trainonce.pruning.guards.copies import follows_by_itself
 from trainonce.pruning.pruner import Pruner
@@ -54,8 +55,9 @@ def prune(model: Any, **options: Any) -> Any:
             options and `train(resume=True)` goes on with a run that was interrupted.
         options: The budget, `keep_flops` or `keep_params`, and what else `trainonce.attach` takes. The
             example is an image of the size that is trained on, and the number of steps is the trainer's.
-            While it trains, the pruner is `model.trainer.pruner`.
+            While it trains, the pruner is `model.trainer.pruner`. A `teacher` needs a loss of its own.
     """
+    check_yolo_teacher(options.get("teacher"))
     return _Pruning(PruningRequest.of(options)).added_to(model)
 
 
@@ -169,6 +171,7 @@ class _Pruning(_Building):
             optimizer.register_state_dict_post_hook(
                 lambda _, state: {**state, STATE: _state_of(pruner)}
             ).remove,
+            *([] if pruner.lessons is None else [teach_yolo(trainer.model, pruner)]),
         ]
 
     def on_train_batch_end(self, trainer: Any) -> None:

@@ -33,6 +33,8 @@ from trainonce.structure.plan import Plan
 from trainonce.surgery.fitting import check_fits
 from trainonce.surgery.inspection import inspect
 from trainonce.surgery.sharding import refusal_of_shards
+from trainonce.teaching.lessons import Lessons
+from trainonce.teaching.teacher import Teacher, find_teacher
 
 
 def attach(
@@ -53,6 +55,7 @@ def attach(
     shrink: bool = True,
     seed: int = 0,
     followers: Sequence[object] | None = None,
+    teacher: bool | nn.Module | Teacher | None = None,
 ) -> Pruner:
     """A pruner that makes `model` smaller while `optimizer` trains it.
 
@@ -78,17 +81,21 @@ def attach(
         seed: Seed of the controller's weights and noise.
         followers: Averaged copies (EMA, SWA) that are cut with the model: modules, or objects that hold one.
             torch's AveragedModel, timm's ModelEma and Lightning's and Ultralytics' averages need no mention.
+        teacher: Whom the model also learns from: True for itself as it is now, or another trained model.
+            `pruner.taught(loss, outputs, images)` is the loss to train with then.
 
     Example: `pruner = trainonce.attach(model, optimizer, example=images, keep_flops=0.45, total_steps=1000)`
     """
     chosen = PruningSettings.of(total_steps, method, policy, schedule, strength, pull, seed, shrink=shrink)
+    taught_by = find_teacher(teacher)
     trained = _Trained.of(model, optimizer)
+    lessons = None if taught_by is None else Lessons(taught_by, trained.dense or trained.model)
     others = _find_others(trained.model, trained.optimizer)
     # Policies take gradients of the cost when they start, whatever mode the caller is in.
     with torch.inference_mode(False), torch.enable_grad():
         budget = trained.budget(example, keep_flops, keep_params, protect, round_to)
         _check_length(total_steps, budget)
-        pruner = Pruner(trained.algorithm(budget, chosen, followers))
+        pruner = Pruner(trained.algorithm(budget, chosen, followers), lessons)
     return _in_place_of(others, pruner)
 
 

@@ -6,6 +6,7 @@ import html
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from trainonce.pruning.algorithm import AutoTrainOnce
 from trainonce.pruning.schedule import Phase
 
 
@@ -24,6 +25,21 @@ class Progress:
     num_cuts: int
     alive: Mapping[str, tuple[int, int]]
     """For each group, how many units stay of how many."""
+
+    @classmethod
+    def of(cls, algorithm: AutoTrainOnce, phase: Phase) -> Progress:
+        """A run as it is now."""
+        budget, masks = algorithm.budget, algorithm.masks
+        return cls(
+            phase,
+            algorithm.num_steps,
+            algorithm.timetable.total_steps,
+            budget.share_of(masks),
+            budget.share,
+            budget.counted,
+            len(algorithm.cuts.plans),
+            {name: (int(mask.sum()), len(mask)) for name, mask in budget.units.split(masks).items()},
+        )
 
     @property
     def kept(self) -> str:

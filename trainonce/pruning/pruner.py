@@ -12,16 +12,18 @@ from trainonce.errors import PrunerError
 from trainonce.pruning.algorithm import AutoTrainOnce
 from trainonce.pruning.finishing import refusal_to_finish
 from trainonce.pruning.guards.stepwatch import StepWatch
+from trainonce.pruning.loading import check_can_load
 from trainonce.pruning.notices import warn_user
 from trainonce.pruning.optimizers import members_of
 from trainonce.pruning.policies.policy import Policy
 from trainonce.pruning.progress import Progress
-from trainonce.pruning.pruner_state import STATE_VERSION, check_pruner_state, check_saved_plans
-from trainonce.pruning.restored import are_same_cuts, note_restored, restoring_plans
+from trainonce.pruning.pruner_state import STATE_VERSION, check_pruner_state
+from trainonce.pruning.restored import note_restored
 from trainonce.pruning.saved_run import SavedRun
 from trainonce.pruning.schedule import FEW_UPDATES, Phase, Schedule, ShortRunWarning, enough_steps
 from trainonce.structure.partition import Partition
 from trainonce.structure.plan import Plan
+from trainonce.teaching.lessons import NOT_HEARD, Lessons, check_same_teaching
 
 __all__ = ["Pruner", "PrunerError", "ShortRunWarning"]
 
@@ -33,8 +35,9 @@ class Pruner:
     `optimizer.step()`, and `finish` at the end.
     """
 
-    def __init__(self, algorithm: AutoTrainOnce) -> None:
+    def __init__(self, algorithm: AutoTrainOnce, lessons: Lessons | None = None) -> None:
         self._algorithm = algorithm
+        self.lessons = lessons
         self._timetable = algorithm.timetable
         self._notices = algorithm.notices
         self._budget = algorithm.budget
@@ -78,8 +81,25 @@ class Pruner:
                 "the controller learns in this step: call step(loss) with a function that returns the loss "
                 "on a batch, such as lambda: criterion(model(images), labels)."
             )
+        if self.lessons is not None and not self.lessons.was_heard:
+            raise PrunerError(NOT_HEARD)
         self._watch.pruner_stepped()
         return self._algorithm.advance(loss)
+
+    def taught(self, loss: Tensor, outputs: Any, /, *args: Any, **kwargs: Any) -> Tensor:
+        """The loss together with the distance to the teacher; the loss itself if there is no teacher.
+
+        Example: `outputs = model(images); loss = pruner.taught(criterion(outputs, labels), outputs, images)`
+
+        Args:
+            loss: The loss on the targets, a mean over the batch.
+            outputs: What the model returned.
+            args: What the model was called with; the teacher is called with the same.
+            kwargs: Its keyword inputs. Tokens that an `attention_mask` hides don't count.
+        """
+        if self.lessons is None:
+            return loss
+        return self.lessons.taught(loss, self.lessons.distance(outputs, args, kwargs))
 
     def finish(self) -> nn.Module:
         """The small model: the one that was attached, without wrappers, cut now if it wasn't before.
@@ -216,14 +236,15 @@ class Pruner:
         return kept | dict(self._units.kept_here) | self._algorithm.held_groups
 
     def __repr__(self) -> str:
-        return self._progress().as_line()
+        return Progress.of(self._algorithm, self.phase).as_line()
 
     def _repr_html_(self) -> str:
-        return self._progress().as_html()
+        return Progress.of(self._algorithm, self.phase).as_html()
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values that resume the run, together with the model's and optimizer's state."""
-        return {"version": STATE_VERSION, "groups": self._fingerprint(), **self._algorithm.state_dict()}
+        state = {"version": STATE_VERSION, "groups": self._fingerprint(), **self._algorithm.state_dict()}
+        return state if self.lessons is None else state | {"teacher": self.lessons.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a state_dict.
@@ -237,6 +258,8 @@ class Pruner:
         """
         self.check_state(state)
         self._algorithm.resume(SavedRun.of(state))
+        if self.lessons is not None:
+            self.lessons.load_state_dict(state["teacher"])
         note_restored(self.model, ())
 
     def check_state(self, state: Any) -> None:
@@ -253,32 +276,8 @@ class Pruner:
             units=self._units,
             policy=self.policy,
         )
-        if self.cuts:
-            raise PrunerError(
-                "this model has been cut already. Load the state into a pruner attached to the dense model."
-            )
-        check_saved_plans(state, plans := self._algorithm.cuts.plans_for(state["cuts"]))
-        if self._algorithm.awaits_state and not are_same_cuts(restoring_plans(self.model), plans):
-            raise PrunerError(
-                "this model was restored from another state. Load the one it was restored from."
-            )
-        if self.num_steps > self._algorithm.first_step:
-            raise PrunerError(
-                f"this pruner has made {self.num_steps} steps. Load the state right after attach, before the "
-                "first step."
-            )
-
-    def _progress(self) -> Progress:
-        return Progress(
-            self.phase,
-            self.num_steps,
-            self.total_steps,
-            self.keep_now,
-            self.keep_target,
-            self._budget.counted,
-            len(self.cuts),
-            self.alive,
-        )
+        check_same_teaching(self.lessons, state.get("teacher"))
+        check_can_load(self._algorithm, state)
 
     def _check_attached(self, method: str) -> None:
         if not self.is_attached:

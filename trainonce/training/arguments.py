@@ -16,6 +16,7 @@ from trainonce.messages.plain_text import shorten
 from trainonce.pruning.distributed import unwrapped_optimizer
 from trainonce.pruning.method import Method
 from trainonce.pruning.policies.policy import Policy
+from trainonce.teaching.teacher import Teacher
 from trainonce.training.batches.sources import Source
 from trainonce.training.loop.evaluation import Loss
 from trainonce.training.loop.learning_rate import Rates, shown
@@ -23,6 +24,7 @@ from trainonce.training.loop.metrics import Metric, is_streaming
 from trainonce.training.methods import PARTS
 from trainonce.training.optimizers import OPTIMIZERS
 from trainonce.training.settings import Settings, as_plain, with_changes
+from trainonce.training.teachers import described_teacher
 
 Optimizer = torch.optim.Optimizer | Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 OF_OPTIMIZERS = ("opt", "momentum", "nesterov", "weight_decay")
@@ -64,6 +66,8 @@ class Means:
     metric: Metric | None = None
     optimizer: Optimizer | None = None
     policy: Policy | None = None
+    teacher: Teacher | None = None
+    """Who teaches; None: as the settings say."""
 
 
 DEFAULT_MEANS = Means()
@@ -188,6 +192,8 @@ def describe_config(settings: Settings, config: Any, means: Means, method: Metho
         found = {name: value for name, value in found.items() if name not in OF_OPTIMIZERS}
     if means.policy is not None:
         found["policy"] = type(means.policy).__name__
+    if means.teacher is not None:
+        found |= described_teacher(means.teacher)
     if method is not None:
         found = {name: value for name, value in found.items() if name not in PARTS} | {"method": method.name}
     return found

@@ -12,6 +12,7 @@ from trainonce.pruning.method import Method
 from trainonce.pruning.policies.policy import Policy
 from trainonce.runs.loggers import Logger
 from trainonce.runs.report.live import View
+from trainonce.teaching.teacher import Teacher
 from trainonce.training.arguments import (
     Means,
     Optimizer,
@@ -30,6 +31,7 @@ from trainonce.training.preparation import prepare
 from trainonce.training.results.outcome import Result
 from trainonce.training.settings import Settings, with_changes
 from trainonce.training.stages import Request, run_stages
+from trainonce.training.teachers import told_teacher
 
 
 def fit(
@@ -49,6 +51,7 @@ def fit(
     optimizer: Optimizer | None = None,
     method: Method | str | None = None,
     policy: Policy | None = None,
+    teacher: bool | nn.Module | Teacher | None = None,
     callbacks: Sequence[Any] = (),
     loggers: Sequence[Logger] = (),
     config: Mapping[str, Any] | None = None,
@@ -75,6 +78,8 @@ def fit(
             keeps its own learning rate, scaled by the schedule. Default: the one named in `settings`.
         method: How to prune, such as "paper". Default: as in `settings`.
         policy: Scores the channels, such as `trainonce.policies.Taylor()`. Default: as in `settings`.
+        teacher: Whom the model also learns from: True for itself as it is at the start, which needs
+            `pretrained` or `weights`; or another trained model. Default: as in `settings`.
         callbacks: Objects with methods of `trainonce.Callback`, called at turning points of the run.
         loggers: Objects such as `trainonce.loggers.Wandb()`, told the numbers of each epoch.
         config: Recorded in `config.yaml` instead of the settings.
@@ -88,7 +93,8 @@ def fit(
     """
     start = started_settings(settings, pretrained=pretrained, weights=weights)
     start = with_changes(start, keep_flops=keep_flops, keep_params=keep_params, epochs=epochs)
-    means = Means(loss=loss, metric=metric, optimizer=optimizer, policy=policy)
+    start, taught_by = told_teacher(start, teacher)
+    means = Means(loss=loss, metric=metric, optimizer=optimizer, policy=policy, teacher=taught_by)
     told = Audience(view=view, quiet=quiet, callbacks=callbacks, loggers=loggers)
     rest: dict[str, Any] = {"method": method, "out": out, "resume": resume, "config": config}
     return run_stages(_request(model, data, start, means, told, **rest))

@@ -7,6 +7,7 @@ from typing import Any
 
 from trainonce.errors import SettingError
 from trainonce.pruning.schedule import Schedule, Strength
+from trainonce.teaching.teacher import TEMPERATURE, WEIGHT
 from trainonce.training.contradictions import check_pairs
 from trainonce.training.limits import check_fields, dependent_setting, setting
 from trainonce.training.methods import DEFAULT_METHOD, METHODS, check_method, with_method
@@ -44,6 +45,19 @@ class Settings:
     )
     weights_sha256: str | None = setting(
         None, "refuse a weights file with another sha256; a run records the one it has used", str
+    )
+    teacher: bool = setting(
+        False,
+        "also learn from the model as it is at the start (distillation); needs pretrained or weights",
+        bool,
+    )
+    teacher_weight: float = setting(WEIGHT, "the teacher's share of the loss", float, above=0, at_most=1)
+    teacher_temperature: float = setting(
+        TEMPERATURE,
+        "what logits are divided by before they are compared with the teacher's",
+        float,
+        above=0,
+        at_most=1000,
     )
 
     keep_flops: float | None = setting(

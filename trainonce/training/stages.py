@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from trainonce.errors import SettingError
 from trainonce.execution.forward import call_model
+from trainonce.execution.logits import logits_of
 from trainonce.execution.restoring import in_eval_mode
 from trainonce.messages.plain_text import in_one_line
 from trainonce.pruning.distributed import unwrapped_model
@@ -29,8 +30,8 @@ from trainonce.training.batches.named import as_pairs
 from trainonce.training.batches.sources import Source, first_batch, split_data
 from trainonce.training.loop.evaluation import CrossEntropy, Measuring, Scores, evaluate
 from trainonce.training.loop.learning_rate import Rates
-from trainonce.training.loop.logits import logits_of
 from trainonce.training.loop.mixing import Mixing
+from trainonce.training.loop.objective import Objective
 from trainonce.training.loop.processes import moved
 from trainonce.training.loop.signals import StopFlag
 from trainonce.training.loop.surroundings import Surroundings, surrounded
@@ -42,6 +43,7 @@ from trainonce.training.results.closing import make_report, write_page
 from trainonce.training.results.outcome import Result, describe_model, keep_copy, note_data, one_sample
 from trainonce.training.session import Session
 from trainonce.training.settings import Settings
+from trainonce.training.teachers import lessons_for
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -172,9 +174,12 @@ def _make_trainer(parts: _Parts) -> Trainer:
         train=parts.train.samples,
         example=example if partition is None else replace(partition, example=example),
         settings=settings,
-        surroundings=parts.where,
-        loss=request.means.loss or CrossEntropy(settings.smoothing),
-        mixing=mixing,
+        objective=Objective(
+            request.means.loss or CrossEntropy(settings.smoothing),
+            parts.where,
+            mixing,
+            lessons_for(parts.model, settings, request.means.teacher),
+        ),
         drawing=parts.train.drawing,
         method=request.prepared.method,
     )

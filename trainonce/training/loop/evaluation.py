@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from trainonce.data.samples import Samples
 from trainonce.errors import DataError
 from trainonce.execution.forward import call_model
+from trainonce.execution.logits import class_axis, find_logits, logits_of, targets_are_labels
 from trainonce.execution.restoring import in_eval_mode
 from trainonce.messages.plain_text import reason_of
 from trainonce.training.batches.sources import count_samples
-from trainonce.training.loop.logits import class_axis, find_logits, logits_of, targets_are_labels
 from trainonce.training.loop.metrics import Fitting, Metric, OwnMetric
 from trainonce.training.loop.precision import Precision
 from trainonce.training.loop.processes import Processes, moved

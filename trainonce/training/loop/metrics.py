@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from trainonce.errors import SettingError
+from trainonce.execution.logits import class_axis, find_logits
 from trainonce.messages.plain_text import in_one_line, kind_and_reason, reason_of
 from trainonce.training.loop.kinds import Labels, Metrics, Positions, Values, as_rows
-from trainonce.training.loop.logits import class_axis, find_logits
 from trainonce.training.loop.processes import Processes
 
 MOST_NAMES = 50

@@ -19,11 +19,8 @@ from trainonce.pruning.pruner import Pruner
 from trainonce.training.batches.order import Drawing, Order, draw_controller_samples, share_of
 from trainonce.training.batches.sources import count_samples
 from trainonce.training.loop.average import Average
-from trainonce.training.loop.evaluation import Loss
 from trainonce.training.loop.learning_rate import Rates, learning_rate
-from trainonce.training.loop.mixing import Mixing
 from trainonce.training.loop.objective import Objective
-from trainonce.training.loop.surroundings import Surroundings
 from trainonce.training.methods import method_of
 from trainonce.training.settings import Settings
 
@@ -55,9 +52,7 @@ class Trainer:
         train: Samples,
         example: Any,
         settings: Settings,
-        surroundings: Surroundings,
-        loss: Loss,
-        mixing: Mixing | None,
+        objective: Objective,
         drawing: Drawing | None = None,
         method: Method | None = None,
     ) -> None:
@@ -76,9 +71,10 @@ class Trainer:
             len(train), self.method.controller_share, settings.seed, drawing
         )
         self._train = train
-        self._where = surroundings
-        self._objective = Objective(loss, mixing, surroundings)
-        self._scaler = surroundings.precision.scaler()
+        self._where = objective.where
+        self._objective = objective
+        self.lessons = objective.lessons
+        self._scaler = objective.where.precision.scaler()
         # The search sees other batches than training does, so it has its own order.
         self._controller_order = Order(
             self.controller_samples,
@@ -86,7 +82,7 @@ class Trainer:
             settings.seed + 1,
             None if drawing is None else drawing.among(self.controller_samples),
         )
-        smallest = surroundings.processes.world_size * settings.accumulate
+        smallest = objective.where.processes.world_size * settings.accumulate
         if self.order.batch_size < smallest:
             raise SettingError(
                 f"batch_size must be at least {smallest}, one sample per process and accumulation step, got "
@@ -162,7 +158,7 @@ class Trainer:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to resume, as tensors and plain values."""
-        return {
+        state = {
             "step": self.step,
             "num_skipped": self.num_skipped,
             "num_bad_in_row": self.num_bad_in_row,
@@ -174,6 +170,7 @@ class Trainer:
             "pruner": None if self.pruner is None else self.pruner.state_dict(),
             "average": None if self.average is None else self.average.state_dict(),
         }
+        return state if self.lessons is None else state | {"teacher": self.lessons.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from a state_dict, on a new trainer with the same settings."""
@@ -186,6 +183,8 @@ class Trainer:
         self._scaler.load_state_dict(state["scaler"])
         if self.average is not None:
             self.average.load_state_dict(state["average"])
+        if self.lessons is not None:
+            self.lessons.load_state_dict(state["teacher"])
         self.step, self.num_skipped, self.num_bad_in_row = (
             int(state[key]) for key in ("step", "num_skipped", "num_bad_in_row")
         )

@@ -14,6 +14,7 @@ from trainonce.training.batches.sources import Source
 from trainonce.training.loop.learning_rate import shown
 from trainonce.training.loop.trainer import Trainer
 from trainonce.training.methods import DEFAULT_METHOD
+from trainonce.training.teachers import teacher_line
 
 LARGEST_ADVICE = 1_000_000
 """In epochs; nobody trains longer."""
@@ -59,6 +60,7 @@ def first_lines(
         *(f"data: {line}" for line in data),
         f"model: {name}, {flops}, {in_units(before['parameters'])} parameters",
         f"start: {start}",
+        *([] if trainer.lessons is None else [f"teacher: {teacher_line(trainer.lessons)}"]),
         f"budget: {_budget(trainer, before)}",
         f"run: {length}, batch size {order.batch_size}, {optimizer}, on {device}{threads}",
     ]

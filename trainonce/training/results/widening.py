@@ -18,13 +18,13 @@ from trainonce.errors import ModelError
 from trainonce.execution.comparison import Difference
 from trainonce.execution.comparison import compare as compare_tensors
 from trainonce.execution.forward import call_model, output_tensors
+from trainonce.execution.logits import class_axis, find_logits, logits_of
 from trainonce.execution.restoring import in_eval_mode
 from trainonce.structure.plan import Plan
 from trainonce.structure.succession import joined
 from trainonce.surgery.slicing import plans_of, silence
 from trainonce.training.batches.sources import count_samples
 from trainonce.training.loop.buffers import copy_buffers
-from trainonce.training.loop.logits import class_axis, find_logits, logits_of
 from trainonce.training.loop.processes import moved
 
 UNITS = {1: "samples", 3: "pixels"}

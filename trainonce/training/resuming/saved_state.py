@@ -28,6 +28,7 @@ from trainonce.storage.likeness import (
     is_number,
 )
 from trainonce.structure.plan import Plan
+from trainonce.teaching.lessons import check_same_teaching
 from trainonce.training.loop.trainer import Trainer
 
 FIELDS = ("trainer", "history", "seconds", "cut_at", "loss")
@@ -65,6 +66,7 @@ def check_saved(step: int, state: Any, trainer: Trainer) -> None:
 
 def _check_trainer(step: int, found: Any, trainer: Trainer) -> None:
     template = trainer.state_dict()
+    check_same_teaching(trainer.lessons, found.get("teacher") if isinstance(found, Mapping) else None)
     check_alike(found, {key: None for key in template}, "trainer")
     mine = type(trainer.optimizer).__name__
     if found["optimizer_class"] != mine:
@@ -101,6 +103,7 @@ def _check_trainer(step: int, found: Any, trainer: Trainer) -> None:
         "model",
         "average",
         "optimizer",
+        "teacher",
     }:
         check_alike(found[key], template[key], f"trainer/{key}")
 

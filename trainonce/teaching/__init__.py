@@ -1,0 +1,1 @@
+"""A trained model that the one in training also learns from."""
