@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from trainonce.errors import MissingPackageError, PrunerError
 from trainonce.integrations.request import PruningRequest
 from trainonce.integrations.small_yolo import STATE, is_marked, marked, trainable, unmarked, without_features
-from trainonce.integrations.yolo_teaching import check_yolo_teacher, teach_yolo
+from trainonce.integrations.yolo_teaching import YoloLessons, check_yolo_teacher
 from trainonce.messages.plain_text import quoted, shown
 from trainonce.pruning.guards.copies import follows_by_itself
 from trainonce.pruning.pruner import Pruner
@@ -120,6 +120,7 @@ class _Pruning(_Building):
         self._has_stepped = self._was_small = False
         self._total_steps = 0
         self._average: object = None
+        self._lessons: YoloLessons | None = None
         self._undo: list[Callable[[], None]] = []
 
     def on_pretrain_routine_start(self, trainer: Any) -> None:
@@ -171,8 +172,10 @@ class _Pruning(_Building):
             optimizer.register_state_dict_post_hook(
                 lambda _, state: {**state, STATE: _state_of(pruner)}
             ).remove,
-            *([] if pruner.lessons is None else [teach_yolo(trainer.model, pruner)]),
         ]
+        if pruner.lessons is not None:
+            self._lessons = YoloLessons(trainer.model, pruner)
+            self._undo.append(self._lessons.end)
 
     def on_train_batch_end(self, trainer: Any) -> None:
         """Advance the pruner after each optimizer step; batches may be accumulated, steps skipped."""
@@ -188,6 +191,9 @@ class _Pruning(_Building):
     def on_train_epoch_end(self, trainer: Any) -> None:
         """Have the small model for the last validation, and no larger one for the best so far."""
         pruner: Pruner = trainer.pruner
+        if self._lessons is not None:
+            # After a loss that was not finite, the average is a new copy of the model, hooks and all.
+            self._lessons.leave(trainer.ema.ema)
         if trainer.epoch + 1 >= trainer.epochs:
             with without_features(trainer.model):
                 pruner.finish()
@@ -204,7 +210,7 @@ class _Pruning(_Building):
         """Let go of the model and the optimizer."""
         for undo in self._undo:
             undo()
-        self._undo, self._batch, self._saved, self._average = [], {}, None, None
+        self._undo, self._batch, self._saved, self._average, self._lessons = [], {}, None, None, None
 
     def _built(self, trainer: Any, build_dense: Callable[[], Any], weights: Any) -> nn.Module:
         if not trainer.resume:
