@@ -76,8 +76,8 @@ def cut(
     """
     if isinstance(model, nn.Module) and isinstance(plan, Plan) and plan.cuts and plan in plans_of(model):
         raise PlanError(
-            "this model was cut by this plan before: a pruner cuts what follows its model by itself. Leave "
-            "this cut out."
+            "this plan has already been applied to this model: a pruner cuts the "
+            "followers of its model itself. Remove this call."
         )
     check_fits(model, plan)
     optimizers = check_owned(optimizer, model)

@@ -45,8 +45,8 @@ class Teacher:
     def __post_init__(self) -> None:
         if self.model is not None and not isinstance(self.model, nn.Module):
             raise SettingError(
-                f"a teacher's model must be an nn.Module, got {shorten(self.model)}. Pass a trained model, "
-                "or teacher=True for the model as it is now."
+                f"a teacher's model must be an nn.Module, got {shorten(self.model)}. Pass "
+                "a trained model, or teacher=True for a frozen copy of this model."
             )
         check_value("a teacher's weight", self.weight, WEIGHT_LIMITS)
         check_value("a teacher's temperature", self.temperature, TEMPERATURE_LIMITS)

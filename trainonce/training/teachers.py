@@ -56,6 +56,6 @@ def lessons_for(model: nn.Module, settings: Settings, given: Teacher | None) -> 
 def teacher_line(lessons: Lessons) -> str:
     """Such as `itself as it is at the start, weight 0.5, temperature 2`."""
     teacher = lessons.teacher
-    who = "the model as it is at the start" if teacher.model is None else type(teacher.model).__name__
+    who = "a frozen copy of the initial model" if teacher.model is None else type(teacher.model).__name__
     how = f"temperature {teacher.temperature:g}" if teacher.loss is None else "with a loss of your own"
     return f"{who}, weight {teacher.weight:g}, {how}"

@@ -119,13 +119,13 @@ def _given(
     preprocessing: Preprocessing | None,
 ) -> About:
     if arguments and name is None:
-        raise ArtifactError("arguments belong to a name. Pass name='timm:resnet18' or the like with them.")
+        raise ArtifactError("arguments= needs name=. Pass both, such as name='timm:resnet18'.")
     if preprocessing is not None and not isinstance(preprocessing, Preprocessing):
         raise ArtifactError(
             f"preprocessing must be a trainonce.Preprocessing, got {type(preprocessing).__name__}."
         )
     if isinstance(classes, str):
-        raise ArtifactError("classes must be a list of names, got one text.")
+        raise ArtifactError("classes must be a list of names, got a string.")
     try:
         return About(
             name=name,
