@@ -41,9 +41,9 @@ def save(
     Args:
         model: The model, cut or not.
         path: The folder, which must not exist.
-        name: How the dense model is built, if a library does it: `timm:resnet18`. `trainonce.load(path)`
-            then needs no model. Models of timm and transformers say so themselves.
-        arguments: What it is built with, such as `{"num_classes": 10}`.
+        name: How the dense model is built, if a library builds it: `timm:resnet18`. `trainonce.load(path)`
+            then needs no `into`. Models from timm and transformers are recognized.
+        arguments: Arguments it is built with, such as `{"num_classes": 10}`.
         classes: The names of its outputs, in their order.
         preprocessing: How an image becomes its input.
 

@@ -55,13 +55,13 @@ class Preprocessing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class About:
-    """What is known about a model; nothing of it is needed to load weights into one."""
+    """Name, arguments, classes and preprocessing of a model; loading weights needs none of it."""
 
     name: str | None = None
-    """How it is built, such as `timm:resnet18`; None if only the user's own code knows."""
+    """How it is built, such as `timm:resnet18`; None if the user's own code builds it."""
 
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """What it is built with, such as `{"num_classes": 10}`."""
+    """Arguments it is built with, such as `{"num_classes": 10}`."""
 
     classes: tuple[str, ...] = ()
     """The names of its outputs, in their order."""
@@ -77,7 +77,7 @@ class About:
             raise ValueError("the classes are not a list of names")
 
     def to_data(self) -> dict[str, Any]:
-        """As JSON takes it, without what is not known."""
+        """The known fields as plain JSON values."""
         known = {
             "name": self.name,
             "arguments": dict(self.arguments),
@@ -88,7 +88,7 @@ class About:
 
     @classmethod
     def from_data(cls, data: Any) -> About:
-        """Read back what `to_data` gave; ValueError or TypeError for anything else."""
+        """Read what `to_data` returned; ValueError or TypeError for anything else."""
         if not isinstance(data, Mapping):
             raise TypeError(f"expected a model's description, got {quoted(data)}")
         fed = data.get("preprocessing")
@@ -100,11 +100,11 @@ class About:
         )
 
     def added_to(self, other: About) -> About:
-        """The other, with what is known here in its place."""
+        """The other, with the fields known here replaced."""
         return About.from_data(other.to_data() | self.to_data())
 
     def to_json(self) -> str:
-        """As text; ArtifactError if it is too long for a folder."""
+        """The JSON text; ArtifactError if it is too long."""
         text = json.dumps(self.to_data())
         if len(text) > MOST_BYTES:
             raise ArtifactError(
@@ -115,7 +115,7 @@ class About:
 
 
 def about_of(model: nn.Module) -> About:
-    """What is known about a model: name, arguments, classes and preprocessing, as far as it carries them.
+    """The name, arguments, classes and preprocessing of a model, as far as they are known.
 
     Example: `trainonce.about_of(small).classes`
     """
