@@ -56,8 +56,8 @@ def render_card(report: Mapping[str, Any]) -> str:
         *([f"Started from {_plain(report['start'], 900)}."] if report.get("start") else []),
         "",
         "## Limits",
-        f"It was trained and validated on {_plain(data)} only. Its scores are those of one run and one seed; "
-        "other seeds differ by a few tenths of a point.",
+        f"It was trained and validated on {_plain(data)} only. Its scores are from one run with one seed; "
+        "other seeds give other scores.",
         "",
     ]
     return "\n".join(lines)
