@@ -1,4 +1,4 @@
-"""A teacher in somebody else's trainer: the model's calls are seen, and the loss gets the teacher's part."""
+"""A teacher in another library's trainer: model calls are recorded, and the loss gets the teacher's part."""
 
 from __future__ import annotations
 

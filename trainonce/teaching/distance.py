@@ -1,4 +1,4 @@
-"""How far the classes that a model sees are from those that its teacher sees."""
+"""How far a model's class probabilities are from its teacher's."""
 
 from __future__ import annotations
 

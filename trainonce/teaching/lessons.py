@@ -1,4 +1,4 @@
-"""A teacher in a run: asked about every batch, and saved so that a resumed run hears the same answers."""
+"""A teacher in a run: called on every batch, and saved so that a resumed run gets the same outputs."""
 
 from __future__ import annotations
 

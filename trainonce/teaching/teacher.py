@@ -1,4 +1,4 @@
-"""`Teacher`: who teaches, how much it counts, and how far apart two outputs are."""
+"""`Teacher`: the model to learn from, its share of the loss, and the distance between two outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of a run in words: takes the facts of a run, gives one sentence, and remarks on it."""
+"""The result of a run in words: takes the facts of a run, gives one sentence and a few remarks."""
 
 from __future__ import annotations
 

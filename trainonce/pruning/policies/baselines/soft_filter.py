@@ -1,4 +1,4 @@
-"""A policy that zeroes the smallest filters again and again, and lets them grow back in between."""
+"""A policy that repeatedly zeroes the smallest filters and lets them grow back in between."""
 
 from __future__ import annotations
 
