@@ -54,11 +54,11 @@ def render_card(report: Mapping[str, Any]) -> str:
         f"`{'trainonce train --config config.yaml' if 'data' in config else 'trainonce.fit'}` "
         f"with the settings in config.yaml beside this folder; seed {_plain(config.get('seed', '?'))}.",
         *([f"Started from {_plain(report['start'], 900)}."] if report.get("start") else []),
-        *([f"Taught by {_plain(report['teacher'])}."] if report.get("teacher") else []),
+        *([f"Distilled from {_plain(report['teacher'])}."] if report.get("teacher") else []),
         "",
         "## Limits",
-        f"It was trained and validated on {_plain(data)} only. Its scores are those of one run and one seed; "
-        "other seeds differ by a few tenths of a point.",
+        f"It was trained and validated on {_plain(data)} only. Its scores are from one run with one seed; "
+        "other seeds give other scores.",
         "",
     ]
     return "\n".join(lines)
