@@ -62,8 +62,9 @@ def check_start(settings: Settings, origin: Origin) -> None:
     """Raise SettingError if the model is to teach itself before it knows the classes."""
     if settings.teacher and origin.new_head is not None:
         raise SettingError(
-            f"teacher=True is a frozen copy of the initial model, whose last layer is new ({origin.new_head}) "
-            "and untrained. Train it first with keep_flops=1 and start from those weights, or leave out teacher."
+            "teacher=True is a frozen copy of the initial model, whose last layer is new and untrained "
+            f"({origin.new_head}). Train it first with keep_flops=1 and start from those weights, or leave "
+            "out teacher."
         )
 
 
