@@ -1,4 +1,4 @@
-"""One callback in Lightning's `Trainer`: a network learns scikit-learn's digits and keeps half of its FLOPs."""
+"""One callback in Lightning's `Trainer`: an MLP learns scikit-learn's digits and keeps half of its FLOPs."""
 
 from __future__ import annotations
 
