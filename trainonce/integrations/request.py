@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from trainonce.errors import PrunerError
-from trainonce.messages.plain_text import quoted
+from trainonce.messages.plain_text import quoted, shown
 from trainonce.pruning.attachment import attach
 from trainonce.pruning.budget import check_one_budget
 from trainonce.pruning.pruner import Pruner
@@ -40,6 +40,21 @@ class PruningRequest:
                 raise PrunerError(f"there is no option {quoted(name)}. {hint}")
         check_one_budget(options.get("keep_flops"), options.get("keep_params"))
         return cls(dict(options))
+
+    def check_same_budget(self, state: Mapping[str, Any]) -> None:
+        """Raise PrunerError for the state of a run with another budget, before a model is cut to its size."""
+        groups = state.get("groups") if isinstance(state, Mapping) else None
+        if not isinstance(groups, Mapping):
+            # What it is instead is said where it is loaded.
+            return
+        for word in ("keep_flops", "keep_params"):
+            share = self.options.get(word)
+            if share is not None and (groups.get("counts"), groups.get("share")) != (word, share):
+                raise PrunerError(
+                    f"this checkpoint is of a run with {shown(groups.get('counts'))}="
+                    f"{shown(groups.get('share'))}, this one has {word}={share}. Resume with the settings "
+                    "of that run, or start a new one."
+                )
 
     def attach(
         self,
