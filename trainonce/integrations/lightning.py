@@ -82,7 +82,7 @@ class TrainOnceCallback(Callback):
             # A callback's own hook comes after the weights.
             if KEY in checkpoint or trainer.training:
                 if KEY in checkpoint and trainer.training:
-                    self._request.check_same_budget(checkpoint[KEY]["pruner"])
+                    self._request.check_same_run(checkpoint[KEY]["pruner"], trainer.max_steps)
                 restore(pl_module, checkpoint)
                 self._saved = checkpoint[KEY] if trainer.training else None
             load(checkpoint)
@@ -106,6 +106,10 @@ class TrainOnceCallback(Callback):
         if self.pruner is not None:
             checkpoint[KEY] = {"module": self._name, "pruner": self.pruner.state_dict()}
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Count the steps of the run, before other callbacks change how batches are accumulated."""
+        self._total_steps = _total_steps(trainer, self._request)
+
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
@@ -125,7 +129,7 @@ class TrainOnceCallback(Callback):
                 "LightningModule a forward that training_step calls, or name the part to prune: "
                 f"TrainOnceCallback(module={name!r})."
             )
-        self._name, self._total_steps = name, _total_steps(trainer, self._request)
+        self._name = name
         if self._saved is None:
             # A module that was restored only to have its weights begins a new run.
             note_restored(call.module, ())
@@ -139,6 +143,9 @@ class TrainOnceCallback(Callback):
         for callback in _callbacks(trainer, StochasticWeightAveraging, WeightAveraging):
             if copies_in(callback, call.module):
                 self.pruner.follow(callback)
+        if self._saved is not None and self.pruner.num_steps >= self._total_steps:
+            # Resumed in an epoch that trains nothing anymore.
+            self.pruner.finish()
         self._saved = None
         optimizers[0].register_step_post_hook(self._note_step)
 

@@ -41,19 +41,25 @@ class PruningRequest:
         check_one_budget(options.get("keep_flops"), options.get("keep_params"))
         return cls(dict(options))
 
-    def check_same_budget(self, state: Mapping[str, Any]) -> None:
-        """Raise PrunerError for the state of a run with another budget, before a model is cut to its size."""
+    def check_same_run(self, state: Mapping[str, Any], total_steps: int) -> None:
+        """Raise PrunerError for the state of a run with another budget or length; nothing has been cut yet.
+
+        Args:
+            state: What `pruner.state_dict()` returned.
+            total_steps: The trainer's number of optimizer steps; 0 or less if it counts epochs.
+        """
         groups = state.get("groups") if isinstance(state, Mapping) else None
         if not isinstance(groups, Mapping):
             # What it is instead is said where it is loaded.
             return
-        for word in ("keep_flops", "keep_params"):
-            share = self.options.get(word)
-            if share is not None and (groups.get("counts"), groups.get("share")) != (word, share):
+        saved = {groups.get("counts"): groups.get("share"), "total_steps": state.get("total_steps")}
+        wanted = {"total_steps": total_steps if total_steps > 0 else None, **self.options}
+        for word in ("keep_flops", "keep_params", "total_steps"):
+            if wanted.get(word) is not None and saved.get(word) != wanted[word]:
+                was = ", ".join(f"{shown(name)}={shown(value)}" for name, value in saved.items())
                 raise PrunerError(
-                    f"this checkpoint is of a run with {shown(groups.get('counts'))}="
-                    f"{shown(groups.get('share'))}, this one has {word}={share}. Resume with the settings "
-                    "of that run, or start a new one."
+                    f"this checkpoint is of a run with {was}, and this one has {word}={wanted[word]}. Resume "
+                    "with the settings of that run, or start a new one."
                 )
 
     def attach(

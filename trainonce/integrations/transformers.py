@@ -147,7 +147,7 @@ class TrainOnceCallback(TrainerCallback):
         @wraps(load_from_checkpoint)
         def load(folder: str, *args: Any, **kwargs: Any) -> None:
             self._saved = read_state(folder)
-            self._request.check_same_budget(self._saved)
+            self._request.check_same_run(self._saved, trainer.args.max_steps)
             restore(unwrapped_model(trainer.model), self._saved)
             load_from_checkpoint(folder, *args, **kwargs)
 
