@@ -236,7 +236,9 @@ def test_a_new_head_is_no_teacher(tmp_path: Path):
     head = {"head.weight": torch.zeros(9, 24), "head.bias": torch.zeros(9)}
     torch.save(make_net().state_dict() | head, tmp_path / "nine.pth")
     settings = make_settings(weights=str(tmp_path / "nine.pth"), teacher=True)
-    with pytest.raises(SettingError, match=r"whose last layer is new and untrained \(new head head: 4 outputs") as caught:
+    with pytest.raises(
+        SettingError, match=r"whose last layer is new and untrained \(new head head: 4 outputs"
+    ) as caught:
         run(settings=settings, out=tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
