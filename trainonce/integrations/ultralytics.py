@@ -44,6 +44,10 @@ _EVENTS = (
 )
 """What Ultralytics calls; a method of the same name answers."""
 
+KEEPS_SIZE = (
+    "the last training made this model small, so this one keeps its size. To cut more, call prune again."
+)
+
 
 def prune(model: Any, **options: Any) -> Any:
     """The same YOLO, whose next `train` makes it smaller: `best.pt` and `last.pt` are the small average.
@@ -118,6 +122,7 @@ class _Pruning(_Building):
         self._saved: Mapping[str, Any] | None = None
         self._batch: Mapping[str, Any] = {}
         self._has_stepped = self._was_small = False
+        self._has_met_budget = self._keeps_size = False
         self._total_steps = 0
         self._average: object = None
         self._undo: list[Callable[[], None]] = []
@@ -126,7 +131,7 @@ class _Pruning(_Building):
         """Refuse what can't be pruned, and keep the batches of a trainer that is being made."""
         _check_arguments(trainer)
         self._saved, self._batch, self._undo = None, {}, []
-        self._has_stepped = self._was_small = False
+        self._has_stepped = self._was_small = self._keeps_size = False
         super().on_pretrain_routine_start(trainer)
         trainer.pruner = None
         preprocess = trainer.preprocess_batch
@@ -145,6 +150,9 @@ class _Pruning(_Building):
 
     def on_pretrain_routine_end(self, trainer: Any) -> None:
         """Attach to the model, the optimizer and the average, which all exist now."""
+        if self._keeps_size:
+            LOGGER.info(f"trainonce: {KEEPS_SIZE}")
+            return
         # What a run leaves behind in a notebook is then no riddle for the next one.
         follows_by_itself(trainer.ema.ema)
         if trainer.resume and self._saved is None:
@@ -176,8 +184,8 @@ class _Pruning(_Building):
 
     def on_train_batch_end(self, trainer: Any) -> None:
         """Advance the pruner after each optimizer step; batches may be accumulated, steps skipped."""
-        pruner: Pruner = trainer.pruner
-        if not self._has_stepped or pruner.num_steps >= self._total_steps:
+        pruner: Pruner | None = trainer.pruner
+        if pruner is None or not self._has_stepped or pruner.num_steps >= self._total_steps:
             return
         self._has_stepped = False
         self._follow(trainer)
@@ -187,7 +195,9 @@ class _Pruning(_Building):
 
     def on_train_epoch_end(self, trainer: Any) -> None:
         """Have the small model for the last validation, and no larger one for the best so far."""
-        pruner: Pruner = trainer.pruner
+        pruner: Pruner | None = trainer.pruner
+        if pruner is None:
+            return
         if trainer.epoch + 1 >= trainer.epochs:
             with without_features(trainer.model):
                 pruner.finish()
@@ -198,7 +208,7 @@ class _Pruning(_Building):
         if not self._was_small:
             trainer.best_fitness = None
             trainer.stopper.best_fitness, trainer.stopper.best_epoch = 0.0, trainer.epoch
-        self._was_small = pruner.shrunk
+        self._was_small = self._has_met_budget = pruner.shrunk
 
     def teardown(self, trainer: Any) -> None:
         """Let go of the model and the optimizer."""
@@ -208,6 +218,8 @@ class _Pruning(_Building):
 
     def _built(self, trainer: Any, build_dense: Callable[[], Any], weights: Any) -> nn.Module:
         if not trainer.resume:
+            # The budget is a share of the model that the first training began with.
+            self._keeps_size = self._has_met_budget
             return super()._built(trainer, build_dense, weights)
         _, checkpoint = load_checkpoint(trainer.args.model)
         self._saved = (checkpoint.get("optimizer") or {}).get(STATE)
