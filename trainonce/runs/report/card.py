@@ -8,6 +8,7 @@ from typing import Any
 
 from trainonce.messages.plain_text import in_one_line
 from trainonce.runs.report.figures import figures_of
+from trainonce.runs.report.outline import Report, top1_of
 from trainonce.runs.report.uncertainty import counted
 from trainonce.runs.report.usage import about_in, lines_to_run
 from trainonce.runs.report.verdict import remarks_on, verdict_of
@@ -18,9 +19,9 @@ _MARKUP = re.compile(r"[\\`*\[\]|]")
 def render_card(report: Mapping[str, Any]) -> str:
     """What the model is, how small and how accurate, how it was made, and what its limits are."""
     config, environment = report["config"], report["environment"]
-    name, data = config.get("model", "a model"), config.get("data", "data")
+    name, data = config.get("model", "a model"), config.get("data")
     lines = [
-        f"# {_plain(name)}, pruned on {_plain(data)}",
+        f"# {_plain(name)}, pruned{'' if data is None else f' on {_plain(data)}'}",
         "",
         _plain(verdict_of(report), 900),
         "",
@@ -56,11 +57,16 @@ def render_card(report: Mapping[str, Any]) -> str:
         *([f"Started from {_plain(report['start'], 900)}."] if report.get("start") else []),
         "",
         "## Limits",
-        f"It was trained and validated on {_plain(data)} only. Its scores are those of one run and one seed; "
-        "other seeds differ by a few tenths of a point.",
+        f"It was trained and validated on {'one data set' if data is None else _plain(data)} only. "
+        f"Its scores are those of one run and one seed; other seeds {_other_seeds(report)}.",
         "",
     ]
     return "\n".join(lines)
+
+
+def _other_seeds(report: Report) -> str:
+    # Measured for top-1 only.
+    return "give others" if top1_of(report.get("after")) is None else "differ by a few tenths of a point"
 
 
 def _how_to_use(report: Mapping[str, Any], name: object) -> list[str]:
