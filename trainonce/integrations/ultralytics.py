@@ -52,6 +52,8 @@ KEEPS_SIZE = (
 def prune(model: Any, **options: Any) -> Any:
     """The same YOLO, whose next `train` makes it smaller: `best.pt` and `last.pt` are the small average.
 
+    One after that keeps the size.
+
     Example: `prune(YOLO("yolo11n.pt"), keep_flops=0.5).train(data="coco8.yaml", epochs=100)`
 
     Args:

@@ -187,6 +187,11 @@ def settle(settings: Settings, train: Source, rates: Rates) -> tuple[Settings, l
             f"using the optimizer's learning rate {shown(rates.own)}, not lr={settings.lr:g} from the "
             "settings"
         )
+    if rates.has_scheduler:
+        notes.append(
+            "the scheduler that was made for this optimizer is not stepped: its learning rate begins at "
+            f"{shown(rates.own)} and follows sched={settings.sched} of the settings"
+        )
     return with_changes(settings, batch_size=batch_size, lr=rates.highest), notes
 
 
