@@ -121,7 +121,7 @@ class MLflow:
 
 
 class TensorBoard:
-    """Writes an event file for TensorBoard into `folder`; `Settings(tensorboard=True)` does so in a run's."""
+    """Writes an event file into `folder`/tensorboard; `Settings(tensorboard=True)` does so in a run's folder."""
 
     def __init__(self, folder: str | Path) -> None:
         check_installed()

@@ -54,8 +54,8 @@ def describe_part(part: Any) -> dict[str, Any]:
     if callable(own):
         return own()
     if isinstance(part, DataLoader):
-        own: Any = part.batch_sampler
-        sampler = own.sampler if type(own) is BatchSampler else part.sampler
+        batches: Any = part.batch_sampler
+        sampler = batches.sampler if type(batches) is BatchSampler else part.sampler
         return _describe_visit(sampler, describe_part(part.dataset))
     if isinstance(part, Subset):
         return _chosen(part.indices, describe_part(part.dataset))

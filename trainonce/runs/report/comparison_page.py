@@ -58,6 +58,9 @@ def _verdict(rows: Sequence[Row]) -> str:
     kind = rows[0].kind
     if not small or kind.is_better_higher is None:
         return ""
+    if kind != TOP1 and len({row.title for row in rows}) > 1:
+        # Nobody knows in which unit each is measured.
+        return ""
     if len(small) == 1:
         return f"{small[0].name} reaches {_in_short(small[0])}{_beside_dense(small[0])}."
     sign, which = (1 if kind.is_better_higher else -1), "most accurate" if kind == TOP1 else "best"
