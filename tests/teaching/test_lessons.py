@@ -78,7 +78,7 @@ def test_a_copy_is_saved_with_its_weights_and_another_model_by_its_checksum():
     model, other = perceptron(8), perceptron(12)
     assert set(Lessons(Teacher(), model).state_dict()["weights"]) == set(model.state_dict())
     state = Lessons(Teacher(model=other), model).state_dict()
-    assert set(state) == {"weight", "temperature", "sha256"}
+    assert set(state) == {"weight", "temperature", "has_own_loss", "sha256"}
     with torch.no_grad():
         next(other.parameters())[0, 0] += 1e-3
     assert Lessons(Teacher(model=other), model).state_dict()["sha256"] != state["sha256"]

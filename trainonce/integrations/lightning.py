@@ -86,7 +86,8 @@ class TrainOnceCallback(Callback):
 
         setattr(pl_module, "on_save_checkpoint", on_save_checkpoint)  # noqa: B010 - a method's place
         setattr(pl_module, "on_load_checkpoint", on_load_checkpoint)  # noqa: B010
-        if self._request.options.get("teacher"):
+        # By hand there is no loss to add to: what such a step returns is only logged.
+        if self._request.options.get("teacher") and pl_module.automatic_optimization:
             own = taught_step(pl_module.training_step, lambda: self.pruner)
             setattr(pl_module, "training_step", own)  # noqa: B010
         self._hooked = pl_module
@@ -101,7 +102,11 @@ class TrainOnceCallback(Callback):
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: Any) -> None:
         """Save the pruner's state."""
         if self.pruner is not None:
-            checkpoint[KEY] = {"module": self._name, "pruner": self.pruner.state_dict()}
+            state = self.pruner.state_dict()
+            if "optimizer_states" not in checkpoint:
+                # Only weights are saved, which nobody trains on.
+                state.pop("teacher", None)
+            checkpoint[KEY] = {"module": self._name, "pruner": state}
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int

@@ -16,6 +16,7 @@ from trainonce.pruning.algorithm import AutoTrainOnce
 from trainonce.pruning.attached import note_attached, pruners_of
 from trainonce.pruning.budget import Budget, check_one_budget
 from trainonce.pruning.distributed import safe_to_reshape, unwrapped_model, unwrapped_optimizer
+from trainonce.pruning.guards.copies import note_teacher
 from trainonce.pruning.guards.optimizer_state import refusal
 from trainonce.pruning.method import Method
 from trainonce.pruning.notices import warn_user
@@ -89,10 +90,10 @@ def attach(
     chosen = PruningSettings.of(total_steps, method, policy, schedule, strength, pull, seed, shrink=shrink)
     taught_by = find_teacher(teacher)
     trained = _Trained.of(model, optimizer)
-    lessons = None if taught_by is None else Lessons(taught_by, trained.dense or trained.model)
     others = _find_others(trained.model, trained.optimizer)
     # Policies take gradients of the cost when they start, whatever mode the caller is in.
     with torch.inference_mode(False), torch.enable_grad():
+        lessons = None if taught_by is None else trained.lessons(taught_by)
         budget = trained.budget(example, keep_flops, keep_params, protect, round_to)
         _check_length(total_steps, budget)
         pruner = Pruner(trained.algorithm(budget, chosen, followers), lessons)
@@ -123,6 +124,12 @@ class _Trained:
             {name: parameter for name, parameter in inner.named_parameters() if id(parameter) in trained},
             widened(inner, plans) if plans else None,
         )
+
+    def lessons(self, teacher: Teacher) -> Lessons:
+        """What the model is taught, by itself as it was before any cut or by another."""
+        found = Lessons(teacher, self.dense or self.model)
+        note_teacher(found.model)
+        return found
 
     def budget(
         self,

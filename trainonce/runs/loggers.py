@@ -121,7 +121,7 @@ class MLflow:
 
 
 class TensorBoard:
-    """Writes an event file into `folder`/tensorboard; `Settings(tensorboard=True)` does so in a run's folder."""
+    """Writes an event file into `folder`/tensorboard; `Settings(tensorboard=True)` does so for a run."""
 
     def __init__(self, folder: str | Path) -> None:
         check_installed()

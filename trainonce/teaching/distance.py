@@ -20,7 +20,7 @@ def distance_of_classes(
     *,
     temperature: float,
     axis: int | None = None,
-    counts: Tensor | None = None,
+    counts: Any = None,
 ) -> Tensor:
     """temperature^2 * KL(wanted || outputs), the mean over samples, tokens or pixels.
 
@@ -29,7 +29,8 @@ def distance_of_classes(
         wanted: What the teacher returned.
         temperature: What both are divided by.
         axis: The classes; None: the last axis, or of pictures (4 axes and more) the second.
-        counts: For each position, whether it counts, such as a mask of padding; None: all do.
+        counts: For each token, whether it counts: a mask of padding. What has another shape, and None, is
+            no such mask: all count.
     """
     mine, theirs = find_logits(outputs), find_logits(wanted)
     if mine is None or theirs is None:
@@ -56,9 +57,7 @@ def distance_of_classes(
         reduction="none",
         log_target=True,
     ).sum(axis)
-    return temperature**2 * (apart.mean() if counts is None else _mean_of_counted(apart, counts))
-
-
-def _mean_of_counted(apart: Tensor, counts: Tensor) -> Tensor:
+    if not isinstance(counts, Tensor) or counts.shape != apart.shape:
+        return temperature**2 * apart.mean()
     weights = counts.to(apart.dtype)
-    return (apart * weights).sum() / weights.sum().clamp(min=1)
+    return temperature**2 * (apart * weights).sum() / weights.sum().clamp(min=1)

@@ -57,6 +57,13 @@ class Teacher:
             )
 
 
+def bring(teacher: Teacher, student: nn.Module) -> None:
+    """Move a teacher to the device of the model, for those who place the model themselves."""
+    device = next(student.parameters()).device
+    if (model := teacher.model) is not None and not any(part.is_meta for part in model.parameters()):
+        model.to(device)
+
+
 def find_teacher(given: Any) -> Teacher | None:
     """What `teacher=` means; SettingError for anything but True, False, None, a module and a Teacher."""
     if given is None or given is False:

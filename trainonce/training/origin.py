@@ -14,6 +14,7 @@ from trainonce.messages.plain_text import shown_path
 from trainonce.runs.folder import has_checkpoint, read_config
 from trainonce.training.settings import Settings
 from trainonce.training.starts import FROM_SCRATCH
+from trainonce.zoo.head import NewHead
 from trainonce.zoo.transfer import Transfer, plan_transfer
 from trainonce.zoo.weight_files import read_weights
 
@@ -27,6 +28,8 @@ class Origin:
     words: str
     transfer: Transfer | None = None
     sha256: str | None = None
+    new_head: NewHead | None = None
+    """The last layer, if it has another number of outputs than the weights are for."""
 
     def apply(self, model: nn.Module) -> None:
         """Copy the weights of the file, if there is one, into the model."""
@@ -52,7 +55,7 @@ def find_origin(settings: Settings, model: nn.Module, *, out: Path | None, resum
             f"{found.sha256[:12]}, not {shown_path(settings.weights_sha256)[:12]}. Pass that file as weights."
         )
     transfer = plan_transfer(found, model)
-    return Origin(str(transfer), transfer, found.sha256)
+    return Origin(str(transfer), transfer, found.sha256, transfer.head)
 
 
 def describe_start(settings: Settings, origin: Origin) -> str:

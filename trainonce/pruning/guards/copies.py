@@ -9,7 +9,7 @@ import gc
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from weakref import ref
+from weakref import WeakSet, ref
 
 import torch
 from torch import nn
@@ -31,12 +31,18 @@ KNOWN = frozenset(
 """Classes that are cut along without being asked; Lightning's WeightAveraging holds an AveragedModel."""
 
 _FOLLOWERS: dict[int, ref[nn.Module]] = {}
+_TEACHERS: WeakSet[nn.Module] = WeakSet()
 
 
 def follows_by_itself(copy: nn.Module) -> None:
     """Note that somebody else cuts this copy whenever the model is cut."""
     number = id(copy)
     _FOLLOWERS[number] = ref(copy, lambda _: _FOLLOWERS.pop(number, None))
+
+
+def note_teacher(teacher: nn.Module) -> None:
+    """Note that a model and its parts are no averages, whatever their class, unless their weights change."""
+    _TEACHERS.update(teacher.modules())
 
 
 def copies_in(holder: object, model: nn.Module) -> list[nn.Module]:
@@ -90,6 +96,7 @@ class Copies:
     def _survey(self, followed: Collection[nn.Module]) -> Survey:
         copies, holders = self._find(followed)
         moved = {number for number, copy in copies.items() if self._has_changed(copy)}
+        copies = {number: copy for number, copy in copies.items() if number in moved or copy not in _TEACHERS}
         trained = _trained() if moved else set()
         learning = {
             number

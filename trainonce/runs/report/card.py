@@ -55,6 +55,7 @@ def render_card(report: Mapping[str, Any]) -> str:
         f"`{'trainonce train --config config.yaml' if 'data' in config else 'trainonce.fit'}` "
         f"with the settings in config.yaml beside this folder; seed {_plain(config.get('seed', '?'))}.",
         *([f"Started from {_plain(report['start'], 900)}."] if report.get("start") else []),
+        *([f"Taught by {_plain(report['teacher'])}."] if report.get("teacher") else []),
         "",
         "## Limits",
         f"It was trained and validated on {'one data set' if data is None else _plain(data)} only. "

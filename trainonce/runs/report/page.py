@@ -52,6 +52,7 @@ def render_page(report: Report) -> str:
         settings=settings,
         environment=shown_values(report["environment"]),
         start=report.get("start") or "",
+        teacher=report.get("teacher") or "",
         counter=report.get("counter") or "",
     )
 

@@ -14,6 +14,7 @@ from trainonce.data.sample_rng import mix, seed_everything
 from trainonce.data.samples import Draw, Samples
 from trainonce.errors import DivergedError, PrunerError, SettingError
 from trainonce.pruning.attachment import attach
+from trainonce.pruning.guards.copies import note_teacher
 from trainonce.pruning.method import Method
 from trainonce.pruning.pruner import Pruner
 from trainonce.training.batches.order import Drawing, Order, draw_controller_samples, share_of
@@ -75,6 +76,8 @@ class Trainer:
         self._where = objective.where
         self._objective = objective
         self.lessons = objective.lessons
+        if self.lessons is not None:
+            note_teacher(self.lessons.model)
         self._scaler = objective.where.precision.scaler()
         # The search sees other batches than training does, so it has its own order.
         self._controller_order = Order(
