@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from support.finished import make_report
 from trainonce.cli import main
+from trainonce.data.identity.describing import describe_tensors
 from trainonce.runs.report.comparing import compare_runs, differing_settings
 from trainonce.runs.report.scatter import accuracy_over_flops
 from trainonce.runs.report.writing import distinct_names
@@ -137,6 +139,18 @@ def test_runs_that_have_no_score_in_common_share_no_chart(tmp_path: Path):
     assert '<g class="point ' not in text
     assert "MAE 1" in text
     assert "mean IoU 50.00 %" in text
+
+
+@pytest.mark.parametrize("is_other", [False, True])
+def test_a_dense_run_of_other_data_is_told(
+    runs: list[Path], is_other: bool, caplog: pytest.LogCaptureFixture
+):
+    for folder, number in zip(runs[:2], (0, int(is_other)), strict=True):
+        tensors = (torch.full((4, 2), number), torch.zeros(4))
+        data = {"version": 1, "classes": None, "settings": {}, "training": describe_tensors(tensors[:1])}
+        (folder / "data.json").write_text(json.dumps(data | {"validation": describe_tensors(tensors)}))
+    assert main(["report", str(runs[1]), "--baseline", str(runs[0])]) == 0
+    assert ("not measured on the same data" in caplog.text) == is_other
 
 
 def test_only_settings_that_differ_are_shown(runs: list[Path]):
