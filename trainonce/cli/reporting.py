@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainonce.cli.printing import say, show, show_json
+from trainonce.data.identity.keeping import warn_of_other_data
 from trainonce.errors import SettingError
 from trainonce.runs.file_names import COMPARISON
 from trainonce.runs.folder import room_in
@@ -57,6 +58,9 @@ def _report(arguments: argparse.Namespace) -> None:
         raise SettingError("--out names the comparison of several runs. Omit it, or pass several runs.")
     # All are read before anything is written.
     reports = [read_report(folder, baseline=arguments.baseline) for folder in folders]
+    if arguments.baseline is not None:
+        for folder in folders:
+            warn_of_other_data(folder, arguments.baseline)
     pages = []
     for folder, report in zip(folders, reports, strict=True):
         with room_in(folder):

@@ -121,7 +121,7 @@ class MLflow:
 
 
 class TensorBoard:
-    """Writes TensorBoard events into `folder`; `Settings(tensorboard=True)` uses the run's folder."""
+    """Writes TensorBoard events into `folder`/tensorboard; `Settings(tensorboard=True)` does so for a run."""
 
     def __init__(self, folder: str | Path) -> None:
         check_installed()

@@ -147,7 +147,9 @@ def _check_share(
 
 
 def _check_values(source: WeightFile, name: str, tensor: Tensor, own: Tensor) -> None:
-    if (tensor.is_floating_point(), tensor.is_complex()) != (own.is_floating_point(), own.is_complex()):
+    kinds = (tensor.is_floating_point(), tensor.is_complex()), (own.is_floating_point(), own.is_complex())
+    # Whoever halves a whole state dict halves the counters of batch norms, too.
+    if kinds[0] != kinds[1] and not (name.endswith(_COUNTERS) and tensor.is_floating_point()):
         raise WeightsError(
             f"{name} is {tensor.dtype} in {shown_path(source.path)} and {own.dtype} in the model. Pass "
             "weights that are not quantized."

@@ -32,6 +32,7 @@ def render_page(report: Report) -> str:
         subtitle=_subtitle(report),
         verdict=verdict_of(report),
         wants_dense=is_finished(report) and not is_dense(report) and not report.get("baseline"),
+        is_fit="data" not in report["config"],
         figures=figures_of(report),
         remarks=remarks_on(report),
         spans=course.spans,
