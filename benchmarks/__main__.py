@@ -18,6 +18,7 @@ BENCHMARKS = {
         "make demo as a newcomer runs it: time, FLOPs, accuracy beside the dense model, predictions, ONNX",
     ),
     "coverage": ("coverage", "inspect, silence half, cut, compare, count, train, save and load every model"),
+    "dropped": ("coverage", "the timm suite with drop_path and dropout on: can as much be cut as without"),
     "reach": ("reach", "how little of a model can remain, by family, and why the rest must stay"),
     "modelopt": (
         "coverage",

@@ -13,9 +13,11 @@ from graphs import (
     interface,
     mutation,
     normalisation,
+    placing,
     projection,
     recurrent,
     residual,
+    settings,
     shuffle,
     sizes,
 )
@@ -37,9 +39,11 @@ __all__ = [
     "interface",
     "mutation",
     "normalisation",
+    "placing",
     "projection",
     "recurrent",
     "residual",
+    "settings",
     "shuffle",
     "sizes",
 ]

@@ -19,7 +19,10 @@ from trainonce.tracing.operators.registry import (
 from trainonce.tracing.state.labels import Layer
 
 SUMS = {"sum", "linalg_vector_norm", "norm"}
-"""Reductions to which a zero contributes nothing, so that a silent channel may leave."""
+"""Reductions to which a zero contributes nothing, so that a silent channel may leave.
+
+In a norm that is scaled when it is cut, the mean is one of them.
+"""
 
 
 @rule(
@@ -81,6 +84,8 @@ def _first(call: Call, layers: Layers) -> list[Layers]:
 def layer_norm(call: Call) -> list[Layers]:
     """The normalized axes are kept: their mean and variance would see the zeros. The others pass."""
     data, normalized = call.args[0], len(call.args[1])
+    if call.name == "_fused_rms_norm" and normalized == 1 and call.tracer.in_norm:
+        return _root_mean_square_norm(call, data, call.args[2])
     axes = range(data.dim() - normalized, data.dim())
     reason = f"LayerNorm in {call.where} takes its mean and variance over it"
     layers = call.tie_along(call.layers(data), axes, reason)
@@ -89,6 +94,26 @@ def layer_norm(call: Call) -> list[Layers]:
         call.keep(call.layers(tensor), reason)
     has_bias = call.name == "native_layer_norm" and isinstance(call.argument("bias"), Tensor)
     return _first(call, tuple(layer.not_silent() if has_bias else layer for layer in layers))
+
+
+def _root_mean_square_norm(call: Call, data: Tensor, weight: Tensor) -> list[Layers]:
+    """Channels are tied to the weight; a silent one adds nothing to the mean, which is scaled after a cut."""
+    reason = f"RMSNorm in {call.where} looks at all of it at once"
+    last = data.dim() - 1
+    vectors = [layer for layer in call.layers(weight) if layer.varying == (0,)]
+    results: list[Layer] = []
+    covered = False
+    for layer in call.layers(data):
+        if layer.varying != (last,) or not vectors:
+            results += call.tie_along([layer], [last], reason) if last in layer.varying else [layer]
+            continue
+        covered = True
+        call.book.keep(layer.ids[layer.ids < 0], reason)
+        call.book.tie(layer.ids.flatten(), vectors[0].ids, reason)
+        results.append(Layer(call.book.roots(layer.ids).abs(), vectors[0].origins))
+    if not covered:
+        call.keep(vectors, reason)
+    return _first(call, tuple(results))
 
 
 @rule(aten.native_group_norm)
@@ -174,7 +199,7 @@ def reduction(call: Call) -> list[Layers]:
             passed.append(layer)
         elif len(inner) < len(layer.varying):
             passed += call.tie_along([layer], inner, reason)
-        elif call.name not in SUMS or value is None or value.is_weight or not _adds_nothing(call):
+        elif value is None or value.is_weight or not _adds_nothing(call):
             call.keep([layer], reason)
         else:
             call.book.keep(layer.ids[layer.ids < 0], reason)
@@ -188,7 +213,11 @@ def reduction(call: Call) -> list[Layers]:
 
 def _adds_nothing(call: Call) -> bool:
     order = call.argument("ord", call.argument("p", 2))
-    return call.name == "sum" or (isinstance(order, int | float) and 0 < order < float("inf"))
+    if call.name == "mean":
+        return call.tracer.in_norm
+    return call.name == "sum" or (
+        call.name in SUMS and isinstance(order, int | float) and 0 < order < float("inf")
+    )
 
 
 def _reduced_axes(call: Call, num_axes: int) -> Sequence[int]:
