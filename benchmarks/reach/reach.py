@@ -29,6 +29,7 @@ from benchmarks.reach.families import FAMILIES, Family
 from benchmarks.sheets import sheet
 from benchmarks.sheets.options import add_several
 from trainonce import Partition
+from trainonce.execution.precision import InDouble
 from trainonce.structure.partition import generalize_reason
 
 _MOST_REASONS = 3
@@ -36,7 +37,7 @@ _INTRODUCTION = """
 Small models of other people's families with random weights. *remains*: share of the multiply-adds that is
 left when every group that may be cut keeps one channel. *difference*: largest difference of any output
 between the silenced and the cut model in float64, half of every group dropped, relative to that output's
-largest value. *kept because*: the reasons that the most multiply-adds depend on, each with the share that
+largest value; what a model does in float32 on purpose (norms, rotations) is done in float64 as well. *kept because*: the reasons that the most multiply-adds depend on, each with the share that
 would go if the groups kept for it could lose all but one channel.
 """
 
@@ -106,9 +107,11 @@ def measure(family: Family) -> Row:
             plan = trainonce.Plan.random(partition, keep=0.5, seed=SEED)
             model, example = copy.deepcopy(model).double(), in_precision(example, torch.float64)
             trainonce.silence(model, plan)
-            before = run_quietly(model, example)
+            with InDouble():
+                before = run_quietly(model, example)
             trainonce.cut(model, plan.without_example())
-            difference = largest_difference(before, run_quietly(model, example))
+            with InDouble():
+                difference = largest_difference(before, run_quietly(model, example))
         except Exception as error:
             return Row(family, 1.0, float("inf"), 0.0, (), reason_of(error))
     remains = 1 - partition.prunable_macs / partition.macs

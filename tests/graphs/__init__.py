@@ -20,6 +20,7 @@ from graphs import (
     settings,
     shuffle,
     sizes,
+    streams,
 )
 from graphs.registry import GRAPHS, Graph, graph
 
@@ -46,4 +47,5 @@ __all__ = [
     "settings",
     "shuffle",
     "sizes",
+    "streams",
 ]

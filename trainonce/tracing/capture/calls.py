@@ -155,8 +155,9 @@ class CallMode(TorchFunctionMode):
     def _demand_shape(self, data: Tensor, normalized_shape: Any, *_: Any, **__: Any) -> None:
         """The sizes that a norm is told must be those of the axes that it runs over."""
         value = self.tracer.value(data)
-        places = range(-len(normalized_shape), 0)
-        for axis, size in zip(places, normalized_shape, strict=True) if value is not None else ():
+        if value is None:
+            return
+        for axis, size in zip(range(-len(normalized_shape), 0), normalized_shape, strict=True):
             for layer in (layer for layer in value.layers if layer.varying == (axis % len(value.shape),)):
                 demand = Demand(
                     self.tracer.where(), source_of(size), layer, "the shape that rms_norm is told"

@@ -7,6 +7,7 @@ from trainonce.tracing.operators import (
     movement,
     normalization,
     pointwise,
+    reductions,
     scattering,
     transforms,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "movement",
     "normalization",
     "pointwise",
+    "reductions",
     "scattering",
     "transforms",
 ]
