@@ -58,7 +58,7 @@ def fit(
     view: View | None = None,
     quiet: bool = False,
 ) -> Result:
-    """Train `model` once on `data` and return a small model within the budget.
+    """A small model within the budget, in eval mode: `model` trained once on `data`; and what is known of it.
 
     Args:
         model: The model to train. It is changed in place.
@@ -78,16 +78,12 @@ def fit(
             keeps its own learning rate, scaled by the schedule. Default: the one named in `settings`.
         method: How to prune, such as "paper". Default: as in `settings`.
         policy: Scores the channels, such as `trainonce.policies.Taylor()`. Default: as in `settings`.
-        teacher: Whom the model also learns from: True for itself as it is at the start, which needs
-            `pretrained` or `weights`; or another trained model. Default: as in `settings`.
+        teacher: Whom it also learns from: another trained model, or True, itself as pretrained.
         callbacks: Objects with methods of `trainonce.Callback`, called at turning points of the run.
         loggers: Objects such as `trainonce.loggers.Wandb()`, told the numbers of each epoch.
         config: Recorded in `config.yaml` instead of the settings.
         view: Receives the progress: an object with `show`, `say` and `close`. Default: the terminal.
         quiet: Show no progress.
-
-    Returns:
-        The small model in eval mode, one record per epoch, and the report.
 
     Example: `small = trainonce.fit(model, (train, validation), keep_flops=0.45, out="runs/mine").model`.
     """
