@@ -150,7 +150,7 @@ class Watching(pickle.Pickler):
 
 def test_no_result_holds_the_teacher():
     model, optimizer, pruner = started(True)
-    ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    ema = AveragedModel(model)
     train_taught(model, optimizer, pruner, range(TOTAL_STEPS), lambda _: ema.update_parameters(model))
     assert pruner.lessons is not None
     teacher = pruner.lessons.model
