@@ -31,15 +31,23 @@ def big() -> nn.Module:
     return convolutional(9)
 
 
-def started(teacher: Any, *, shift: float = 0.0, **settings: Any) -> tuple[nn.Module, Any, trainonce.Pruner]:
+def begun(model: nn.Module, optimizer: Any, teacher: Any) -> trainonce.Pruner:
+    return attached(model, optimizer, TOTAL_STEPS, schedule=TWO_CUTS, round_to=1, teacher=teacher)
+
+
+def started(teacher: Any) -> tuple[nn.Module, Any, trainonce.Pruner]:
+    model = convolutional(6)
+    optimizer = OPTIMIZERS["sgd"](model.parameters())
+    return model, optimizer, begun(model, optimizer, teacher)
+
+
+def shifted() -> nn.Module:
+    """A new model with other weights: what it starts with must not matter, nor what its copy has then."""
     model = convolutional(6)
     with torch.no_grad():
         for parameter in model.parameters():
-            # What a fresh model starts with must not matter, nor what its copy has then.
-            parameter.add_(shift)
-    optimizer = OPTIMIZERS["sgd"](model.parameters())
-    settings = {"schedule": TWO_CUTS, "round_to": 1, "teacher": teacher} | settings
-    return model, optimizer, attached(model, optimizer, TOTAL_STEPS, **settings)
+            parameter.add_(1.0)
+    return model
 
 
 def train_taught(
@@ -87,21 +95,20 @@ def test_resumed_at_any_phase_is_the_same_run(teacher: Callable[[], Any]):
     train_taught(model, optimizer, pruner, range(TOTAL_STEPS), keep)
     wanted = pruner.finish().state_dict()
     assert [len(saved[stop][0]["cuts"]) for stop in STOPS] == [0, 0, 1, 2, 2]
-    for stop, (pruner_state, model_state, optimizer_state) in saved.items():
-        for is_restored in {False, stop == 50}:
-            model, optimizer, pruner = started(None, shift=1.0)
-            if is_restored:
-                pruner.detach()
-                model = convolutional(6)
-                trainonce.restore(model, pruner_state)
-                model.load_state_dict(model_state)
-                optimizer = OPTIMIZERS["sgd"](model.parameters())
-            pruner = attached(model, optimizer, TOTAL_STEPS, schedule=TWO_CUTS, round_to=1, teacher=teacher())
-            pruner.load_state_dict(pruner_state)
+    for stop, is_restored in [*((stop, False) for stop in STOPS), (50, True)]:
+        # An optimizer goes on with the tensors that it has loaded.
+        pruner_state, model_state, optimizer_state = copy.deepcopy(saved[stop])
+        model = shifted()
+        if is_restored:
+            trainonce.restore(model, pruner_state)
             model.load_state_dict(model_state)
-            optimizer.load_state_dict(optimizer_state)
-            train_taught(model, optimizer, pruner, range(stop, TOTAL_STEPS))
-            assert same(dict(pruner.finish().state_dict()), dict(wanted)), (stop, is_restored)
+        optimizer = OPTIMIZERS["sgd"](model.parameters())
+        pruner = begun(model, optimizer, teacher())
+        pruner.load_state_dict(pruner_state)
+        model.load_state_dict(model_state)
+        optimizer.load_state_dict(optimizer_state)
+        train_taught(model, optimizer, pruner, range(stop, TOTAL_STEPS))
+        assert same(dict(pruner.finish().state_dict()), dict(wanted)), (stop, is_restored)
 
 
 def test_cutting_early_changes_nothing_but_the_work():

@@ -55,7 +55,7 @@ def _report(arguments: argparse.Namespace) -> None:
     if len(folders) > MOST_RUNS:
         raise SettingError(f"{len(folders)} runs are too many for one page. Pass at most {MOST_RUNS}.")
     if len(folders) == 1 and arguments.out is not None:
-        raise SettingError("--out is where several runs are compared. Leave it out, or pass several runs.")
+        raise SettingError("--out names the comparison of several runs. Omit it, or pass several runs.")
     # All are read before anything is written.
     reports = [read_report(folder, baseline=arguments.baseline) for folder in folders]
     if arguments.baseline is not None:

@@ -224,7 +224,7 @@ def restore(module: LightningModule, checkpoint: Mapping[str, Any]) -> None:
     saved = checkpoint.get(KEY)
     if saved is None:
         raise PrunerError(
-            "this checkpoint was saved without TrainOnceCallback: there is no pruner's state in it. Load its "
+            "this checkpoint was saved without TrainOnceCallback, so it has no pruner state. Load its "
             "weights into the module yourself, and fit without ckpt_path."
         )
     shapes = {name: tensor.shape for name, tensor in module.state_dict().items()}
@@ -255,7 +255,7 @@ def _total_steps(trainer: Trainer, request: PruningRequest) -> int:
     steps = request.options.get("total_steps", trainer.estimated_stepping_batches)
     if not 0 < steps < float("inf"):
         raise PrunerError(
-            "this run has no end that is known now. Set the Trainer's max_steps, or pass "
+            "the length of this run is not known. Set the Trainer's max_steps, or pass "
             "TrainOnceCallback(total_steps=...)."
         )
     return int(steps)

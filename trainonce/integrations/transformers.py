@@ -87,7 +87,7 @@ class TrainOnceCallback(TrainerCallback):
         """Begin a run; the pruner is attached at its first batch."""
         if self._trainer is None:
             raise PrunerError(
-                "TrainOnceCallback came too late to restore a checkpoint. Pass it to the Trainer: "
+                "TrainOnceCallback was added too late to restore a checkpoint. Pass it to the Trainer: "
                 "Trainer(..., callbacks=[TrainOnceCallback(...)])."
             )
         self._batch = None
@@ -236,7 +236,8 @@ def _check_complete(model: nn.Module, missing: list[str], unexpected: list[str],
     odd = [name for name in missing if tensors[name].data_ptr() not in loaded] + unexpected
     if odd:
         raise PrunerError(
-            f"{shown_path(Path(folder))} is not of this model: {odd[0]} is in one of them only. Pass the "
+            f"{shown_path(Path(folder))} was saved from another model: only one of them "
+            f"has {odd[0]}. Pass the "
             "dense model that was trained: load(folder, into=model)."
         )
 
@@ -259,8 +260,9 @@ def _read_state(folder: str | Path) -> dict[str, Any]:
     place = Path(folder) / STATE_FOLDER
     if not is_written(place):
         raise PrunerError(
-            f"{shown_path(Path(folder))} was saved without TrainOnceCallback: there is no pruner's state in "
-            "it. To start from its weights, load them with from_pretrained and train without "
+            f"{shown_path(Path(folder))} was saved without TrainOnceCallback, so it has "
+            "no pruner state. To start from its weights, load them with from_pretrained "
+            "and train without "
             "resume_from_checkpoint."
         )
     return read_checkpoint(place)

@@ -161,7 +161,7 @@ class _Pruning(_Building):
         follows_by_itself(trainer.ema.ema)
         if trainer.resume and self._saved is None:
             raise PrunerError(
-                f"{quoted(trainer.args.model)} is of a run without trainonce and can't be resumed with it. "
+                f"{quoted(trainer.args.model)} is from a run without trainonce and can't be resumed with it. "
                 "Start a new one from its weights: leave out resume=True."
             )
         self._total_steps = self._request.options.get("total_steps") or count_steps(trainer)

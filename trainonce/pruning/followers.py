@@ -58,7 +58,8 @@ class Followers:
         if survey.strangers and not self._is_complete:
             raise PrunerError(
                 f"an averaged copy of this model ({survey.strangers[0]}) would not follow when the model is "
-                "cut. Pass attach(..., followers=[it]), or followers=[] if it is no average of this model."
+                "cut. Pass attach(..., followers=[it]), or followers=[] if it is not an "
+                "average of this model."
             )
         for words in (*survey.strangers, *survey.resting) if is_last else ():
             self._notices.once(
@@ -91,8 +92,9 @@ class Followers:
         if not found:
             raise PrunerError(
                 f"the follower {type(holder).__name__} holds no copy of this model: no "
-                f"{type(self._model).__name__} with the same shapes and weights of its own. Pass what was "
-                "made from the model as it is now, or an object that has it as an attribute."
+                f"{type(self._model).__name__} with the same shapes and weights of its "
+                "own. Pass a copy made from the model as it is now, or an object that "
+                "has one as an attribute."
             )
         return found
 

@@ -126,7 +126,7 @@ def started_settings(settings: Settings | None, *, pretrained: Any, weights: Any
     for name, value in given.items():
         if value not in (None, False, getattr(settings, name)):
             raise SettingError(
-                f"{name} is given beside settings, which have their defaults already. Pass it there: "
+                f"{name} can't be combined with settings, where it changes the defaults. Set it there: "
                 f"Settings({name}={shorten(value)}, ...)."
             )
     return settings

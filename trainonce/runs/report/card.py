@@ -8,7 +8,6 @@ from typing import Any
 
 from trainonce.messages.plain_text import in_one_line
 from trainonce.runs.report.figures import figures_of
-from trainonce.runs.report.outline import Report, top1_of
 from trainonce.runs.report.uncertainty import counted
 from trainonce.runs.report.usage import about_in, lines_to_run
 from trainonce.runs.report.verdict import remarks_on, verdict_of
@@ -55,19 +54,14 @@ def render_card(report: Mapping[str, Any]) -> str:
         f"`{'trainonce train --config config.yaml' if 'data' in config else 'trainonce.fit'}` "
         f"with the settings in config.yaml beside this folder; seed {_plain(config.get('seed', '?'))}.",
         *([f"Started from {_plain(report['start'], 900)}."] if report.get("start") else []),
-        *([f"Taught by {_plain(report['teacher'])}."] if report.get("teacher") else []),
+        *([f"Distilled from {_plain(report['teacher'])}."] if report.get("teacher") else []),
         "",
         "## Limits",
         f"It was trained and validated on {'one data set' if data is None else _plain(data)} only. "
-        f"Its scores are those of one run and one seed; other seeds {_other_seeds(report)}.",
+        "Its scores are from one run with one seed; other seeds give other scores.",
         "",
     ]
     return "\n".join(lines)
-
-
-def _other_seeds(report: Report) -> str:
-    # Measured for top-1 only.
-    return "give others" if top1_of(report.get("after")) is None else "differ by a few tenths of a point"
 
 
 def _how_to_use(report: Mapping[str, Any], name: object) -> list[str]:
