@@ -190,7 +190,7 @@ def settle(settings: Settings, train: Source, rates: Rates) -> tuple[Settings, l
     if rates.has_scheduler:
         notes.append(
             "fit does not step the scheduler made for this optimizer: the learning rate "
-            "starts at {shown(rates.own)} and follows sched={settings.sched} of the "
+            f"starts at {shown(rates.own)} and follows sched={settings.sched} of the "
             "settings"
         )
     return with_changes(settings, batch_size=batch_size, lr=rates.highest), notes
