@@ -14,11 +14,12 @@ import numpy as np
 from torch import Tensor, nn
 
 from trainonce.errors import PrunerError
-from trainonce.messages.plain_text import quoted
+from trainonce.messages.plain_text import quoted, shown
 from trainonce.pruning.attachment import attach
 from trainonce.pruning.budget import check_one_budget
 from trainonce.pruning.pruner import Pruner
 from trainonce.structure.channels import Example
+from trainonce.teaching.teacher import bring, find_teacher
 
 _NAMES = tuple(inspect.signature(attach).parameters)[2:]
 """Everything that `attach` takes besides the model and the optimizer."""
@@ -32,14 +33,40 @@ class PruningRequest:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> PruningRequest:
-        """The request; PrunerError for an unknown name, BudgetError for a missing or impossible budget."""
+        """The request.
+
+        PrunerError for an unknown name, BudgetError for a missing or impossible budget, SettingError for what
+        is no teacher.
+        """
         for name in options:
             if name not in _NAMES:
                 meant = get_close_matches(name, _NAMES, n=1)
                 hint = f"Did you mean {meant[0]}?" if meant else f"These are known: {', '.join(_NAMES)}."
                 raise PrunerError(f"there is no option {quoted(name)}. {hint}")
         check_one_budget(options.get("keep_flops"), options.get("keep_params"))
+        find_teacher(options.get("teacher"))
         return cls(dict(options))
+
+    def check_same_run(self, state: Mapping[str, Any], total_steps: int) -> None:
+        """Raise PrunerError for the state of a run with another budget or length; nothing has been cut yet.
+
+        Args:
+            state: What `pruner.state_dict()` returned.
+            total_steps: The trainer's number of optimizer steps; 0 or less if it counts epochs.
+        """
+        groups = state.get("groups") if isinstance(state, Mapping) else None
+        if not isinstance(groups, Mapping):
+            # What it is instead is said where it is loaded.
+            return
+        saved = {groups.get("counts"): groups.get("share"), "total_steps": state.get("total_steps")}
+        wanted = {"total_steps": total_steps if total_steps > 0 else None, **self.options}
+        for word in ("keep_flops", "keep_params", "total_steps"):
+            if wanted.get(word) is not None and saved.get(word) != wanted[word]:
+                was = ", ".join(f"{shown(name)}={shown(value)}" for name, value in saved.items())
+                raise PrunerError(
+                    f"this checkpoint is of a run with {was}, and this one has {word}={wanted[word]}. Resume "
+                    "with the settings of that run, or start a new one."
+                )
 
     def attach(
         self,
@@ -56,6 +83,8 @@ class PruningRequest:
         Python and numpy continue as if nothing had been inspected, so that it draws the same numbers.
         """
         options = {"example": example, "total_steps": total_steps, **self.options}
+        if (teacher := find_teacher(options.get("teacher"))) is not None:
+            bring(teacher, model)
         with _streams_kept():
             pruner = attach(model, optimizer, **options)
         if state is not None:
