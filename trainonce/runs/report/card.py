@@ -8,7 +8,6 @@ from typing import Any
 
 from trainonce.messages.plain_text import in_one_line
 from trainonce.runs.report.figures import figures_of
-from trainonce.runs.report.outline import Report, top1_of
 from trainonce.runs.report.uncertainty import counted
 from trainonce.runs.report.usage import about_in, lines_to_run
 from trainonce.runs.report.verdict import remarks_on, verdict_of
