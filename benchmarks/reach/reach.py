@@ -34,11 +34,12 @@ from trainonce.structure.partition import generalize_reason
 
 _MOST_REASONS = 3
 _INTRODUCTION = """
-Small models of other people's families with random weights. *remains*: share of the multiply-adds that is
-left when every group that may be cut keeps one channel. *difference*: largest difference of any output
-between the silenced and the cut model in float64, half of every group dropped, relative to that output's
-largest value; what a model does in float32 on purpose (norms, rotations) is done in float64 as well. *kept because*: the reasons that the most multiply-adds depend on, each with the share that
-would go if the groups kept for it could lose all but one channel.
+Small models of other people's families with random weights. *remains*: share of the multiply-adds that
+is left when every group that may be cut keeps one channel. *difference*: largest difference of any
+output between the silenced and the cut model in float64, half of every group dropped, relative to that
+output's largest value; what a model does in float32 on purpose (norms, rotations) is done in float64 as
+well. *kept because*: the reasons that the most multiply-adds depend on, each with the share that would
+go if the groups kept for it could lose all but one channel.
 """
 
 
