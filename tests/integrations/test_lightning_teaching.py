@@ -162,7 +162,7 @@ def test_steps_by_hand_ask_the_teacher_themselves(tmp_path: Path):
 def test_steps_by_hand_that_forget_the_teacher_are_told(tmp_path: Path):
     net = TaughtSteps()
     net.asks = False
-    with pytest.raises(PrunerError, match=r"the loss doesn.t use it.*pruner\.taught") as caught:
+    with pytest.raises(PrunerError, match=r"the loss doesn't use it.*pruner\.taught") as caught:
         make_trainer(tmp_path, make_callback(teacher=other(), loss=loss_of)).fit(net, loader())
     assert "\n" not in str(caught.value)
 
