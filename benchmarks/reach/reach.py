@@ -33,7 +33,7 @@ from trainonce.execution.precision import InDouble
 from trainonce.structure.partition import generalize_reason
 
 _MOST_REASONS = 3
-_INTRODUCTION = """
+INTRODUCTION = """
 Small models of other people's families with random weights. *remains*: share of the multiply-adds that
 is left when every group that may be cut keeps one channel. *difference*: largest difference of any
 output between the silenced and the cut model in float64, half of every group dropped, relative to that
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.out,
         "Reach: how little of a model can remain",
         sheet.heading("torchvision", "timm", "transformers"),
-        _INTRODUCTION,
+        INTRODUCTION,
         sheet.table(header, map(_cells, rows)),
     )
     return 0

@@ -43,14 +43,17 @@ and its ratio is to that one. Accuracy is another table's matter.
 
 - *ours*: `trainonce.attach(..., keep_flops={keep})`, all else default; the model is cut when the units that
   go are at zero.
-- *with a teacher*: the same with `teacher=True`: the model as it was answers every batch, too, at its full
-  size to the end. Its steps are compared with ours beside them below.
 - *Torch-Pruning*: half of the steps, then pruned to the same FLOPs, every layer by the same ratio as in its
   README, then the other half.
 - *HESSO*: only_train_once, with the share of its groups to go that leaves about the same FLOPs in ResNets,
   pruned from 10 % to 25 % of the run, cut at the end; its time does not depend on how much goes, as the
   model stays whole until then.
 - *first tenth*, *last tenth*: milliseconds of the median step there.
+"""
+
+ABOUT_TEACHER = """\
+*With a teacher* is ours with `teacher=True`: a frozen copy of the initial model answers every batch, too, at
+its full size to the end.
 """
 
 
@@ -93,6 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
         ratio_table(ratios, BAR, beside="dense"),
         table(_HEADER, [*rows, *_hesso_cells(hesso)]),
         "## One step with a teacher, and one without (medians)",
+        ABOUT_TEACHER,
         cost_of_teacher(ours.laps, found["taught"].laps),
     )
     return 0 if ratio <= BAR else 1
