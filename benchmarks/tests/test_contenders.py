@@ -17,6 +17,7 @@ from benchmarks.harness.resnet import build_resnet
 from benchmarks.harness.statefile import read_state, write_state
 from benchmarks.training.catalogue import CONTENDERS, EXPONENTS, SHAPES, TRUNKS, shape_name
 from benchmarks.training.configuration import Configuration
+from benchmarks.training.contender import Contender
 from trainonce.pruning.policies import Capacity
 
 EPOCHS, BATCH = 3, 64
@@ -129,6 +130,29 @@ def test_notes_go_on_where_a_run_was_stopped(digits: Images, tmp_path: Path):
     for contender in (whole, again):
         train(contender, digits, range(1, EPOCHS))
     assert again.facts() == whole.facts()
+
+
+def test_ours_hears_the_teacher_that_everybody_hears(
+    digits: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A user's `teacher=` and the harness's own, which needs torch alone, are one function."""
+
+    def built(self: Contender, epochs: int | None) -> torch.nn.Module:
+        return self.task.build(seed=7 if epochs else 0).to(memory_format=self.memory_format)  # type: ignore
+
+    monkeypatch.setattr(Contender, "_built", built)
+    sizes = {"depth": 8, "epochs": EPOCHS, "batch_size": BATCH, "teacher_epochs": 1}
+    ours = CONTENDERS["ours_taught"].load()(
+        Configuration(contender="ours_taught", keep_flops=0.5, seed=0, **sizes), ImageTask(digits, 8)
+    )
+    batch = next(iter(digits.batches(seed=0, epoch=0, batch_size=BATCH)))
+    ours.model.eval()
+    assert torch.allclose(ours.loss(batch), Contender.loss(ours, batch), rtol=1e-6)
+    assert abs(float(ours.loss(batch) - ours.task.loss(ours.model(batch[0]), batch[1]))) > 1e-3
+    ours.model.train()
+    train(ours, digits, range(1))
+    write_state(tmp_path / "state", ours.state_dict())
+    assert "sha256" in read_state(tmp_path / "state")["pruner"]["teacher"]
 
 
 def test_the_child_of_a_peer_imports_nothing_of_trainonce():

@@ -16,13 +16,13 @@ pytest.importorskip("matplotlib", reason="pip install -e '.[dev]'")
 from benchmarks.__main__ import main
 from benchmarks.harness.architectures import build_architecture, said_architecture
 from benchmarks.harness.recipe import Recipe
-from benchmarks.timing import cost, costs, ddp
+from benchmarks.timing import cost, costs, ddp, training_time
 from benchmarks.timing.breakdown import breakdown, shares
 from benchmarks.timing.ddp import compare, run_processes, slower_of
 from benchmarks.timing.families import FAMILIES, Subject
 from benchmarks.timing.growth import _slope, measure_growth
 from benchmarks.timing.hesso_child import measure_hesso
-from benchmarks.timing.loops import PlainLoop, latencies_ms, noise_batches, take_turns
+from benchmarks.timing.loops import Lap, PlainLoop, latencies_ms, noise_batches, take_turns
 from benchmarks.timing.memory import median_peaks
 from benchmarks.timing.trainings import KEEP_FLOPS, Training, train_in_turns
 from benchmarks.timing.turns import Turn
@@ -113,6 +113,34 @@ def test_everyone_trains_all_steps_and_the_parts_add_up(trainings: dict[str, Tra
     assert rows[2].startswith(f"| plain loop | {STEPS} |")
     assert sum(int(row.split("|")[2]) for row in rows[3:]) == STEPS
     assert shares(dense.laps).endswith("projection 0.0%, controller 0.0%")
+
+
+def test_a_teacher_costs_its_answers_and_keeps_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("torch_pruning", reason="pip install -e '.[peers]'")
+    monkeypatch.setattr(training_time, "python_of_peer", lambda given: None)
+    sizes = ["--depth", "8", "--steps", str(STEPS), "--batch-size", "2"]
+    # A model this small is all overhead: whether the bar is met says nothing here.
+    assert main(["training_time", *sizes, "--out", str(tmp_path / "time.md")]) in (0, 1)
+    page = (tmp_path / "time.md").read_text()
+    assert re.search(r"\| ours, shrinking, with a teacher \| \d+\.\d \| \d+\.\d{3} \|.*\| 0\.4\d\d \|", page)
+    rows = re.findall(r"\| ([a-z, -]+) \| (\d+) \| \d+ ms \| \d+ ms \| \d+\.\d{3} \|", page)
+    assert {"warm-up", "search, controller learns", "small"} <= {name for name, _ in rows}
+    assert sum(int(count) for _, count in rows) <= STEPS
+    found = train_in_turns(("ours", "taught"), architecture="resnet8", num_steps=STEPS, batch_size=BATCH)
+    teacher = found["taught"].loop.pruner.lessons.model
+    num_parameters = {name: sum(map(torch.numel, run.model.parameters())) for name, run in found.items()}
+    assert sum(map(torch.numel, teacher.parameters())) > max(num_parameters.values())
+
+
+def test_steps_are_compared_with_those_of_their_kind():
+    lap = Lap(1.0, 1.0, 0.5, 0.5, phase="search")
+    plain = [lap, lap, replace(lap, is_update=True), replace(lap, phase="small"), lap]
+    taught = [replace(one, wall=1.5 * one.wall) for one in plain[:4]] + [replace(lap, phase="small")]
+    assert training_time.cost_of_teacher(plain, taught)[2:] == [
+        "| search | 2 | 1000 ms | 1500 ms | 1.500 |",
+        "| search, controller learns | 1 | 1000 ms | 1500 ms | 1.500 |",
+        "| small | 1 | 1000 ms | 1500 ms | 1.500 |",
+    ]
 
 
 def test_turns_rotate():

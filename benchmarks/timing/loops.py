@@ -46,11 +46,15 @@ class PlainLoop:
         self.num_steps = 0
         self.setup_seconds = self.finish_seconds = 0.0
 
+    def loss(self, batch: Batch) -> Tensor:
+        """What is minimized."""
+        return cross_entropy(self.model(batch[0]), batch[1])
+
     def step(self, batch: Batch, held: Batch) -> Lap:
         """One step on `batch`; `held` is for a controller, if there is one."""
         set_learning_rate(self.optimizer, self.recipe.learning_rate(self.num_steps, self.total_steps))
         cpu, start = time.process_time(), time.perf_counter()
-        cross_entropy(self.model(batch[0]), batch[1]).backward()
+        self.loss(batch).backward()
         middle = time.perf_counter()
         self.optimizer.step()
         self.optimizer.zero_grad()

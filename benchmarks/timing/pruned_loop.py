@@ -38,6 +38,7 @@ class PrunedLoop(PlainLoop):
         example: Tensor,
         keep_flops: float,
         shrink: bool,
+        is_taught: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__(model, recipe, total_steps)
@@ -53,9 +54,15 @@ class PrunedLoop(PlainLoop):
             total_steps=total_steps,
             shrink=shrink,
             seed=seed,
+            teacher=is_taught,
         )
         self.setup_seconds = time.perf_counter() - start
         self.optimizer.register_step_post_hook(lambda *_: self._end_projection())
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The plain loss, or with a teacher's part."""
+        outputs = self.model(batch[0])
+        return self.pruner.taught(cross_entropy(outputs, batch[1]), outputs, batch[0])
 
     def step(self, batch: Batch, held: Batch) -> Lap:
         """One step on `batch`, and the pruner's."""
@@ -63,7 +70,7 @@ class PrunedLoop(PlainLoop):
 
         def loss_on_held() -> Tensor:
             calls.append(1)
-            return cross_entropy(self.model(held[0]), held[1])
+            return self.loss(held)
 
         plain = super().step(batch, held)
         cpu, start = time.process_time(), time.perf_counter()

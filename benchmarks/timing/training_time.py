@@ -6,6 +6,7 @@ Writes `benchmarks/results/training_time.md`.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
@@ -14,12 +15,14 @@ from benchmarks.sheets.options import add_hesso_python, add_number
 from benchmarks.sheets.sheet import heading, ratio_table, table, write_sheet
 from benchmarks.sheets.waiting import waiting
 from benchmarks.timing.hesso_child import measure_hesso
+from benchmarks.timing.loops import Lap
 from benchmarks.timing.trainings import KEEP_FLOPS, Training, train_in_turns
 
 BAR = 0.80
 CONTENDERS = {
     "dense": "dense",
     "ours": "ours, shrinking",
+    "taught": "ours, shrinking, with a teacher",
     "torch_pruning": "Torch-Pruning: train, prune, fine-tune",
 }
 
@@ -40,6 +43,8 @@ and its ratio is to that one. Accuracy is another table's matter.
 
 - *ours*: `trainonce.attach(..., keep_flops={keep})`, all else default; the model is cut when the units that
   go are at zero.
+- *with a teacher*: the same with `teacher=True`: the model as it was answers every batch, too, at its full
+  size to the end. Its steps are compared with ours beside them below.
 - *Torch-Pruning*: half of the steps, then pruned to the same FLOPs, every layer by the same ratio as in its
   README, then the other half.
 - *HESSO*: only_train_once, with the share of its groups to go that leaves about the same FLOPs in ResNets,
@@ -87,8 +92,31 @@ def run(arguments: argparse.Namespace) -> int:
         words,
         ratio_table(ratios, BAR, beside="dense"),
         table(_HEADER, [*rows, *_hesso_cells(hesso)]),
+        "## One step with a teacher, and one without (medians)",
+        cost_of_teacher(ours.laps, found["taught"].laps),
     )
     return 0 if ratio <= BAR else 1
+
+
+def cost_of_teacher(plain: Sequence[Lap], taught: Sequence[Lap]) -> list[str]:
+    """For each kind of step, the median with a teacher beside that without, as Markdown.
+
+    The two make their cuts within a step or two of each other; steps of different kinds are left out.
+    """
+    pairs = [
+        (one, other)
+        for one, other in zip(plain, taught, strict=True)
+        if (one.phase, one.is_update) == (other.phase, other.is_update)
+    ]
+    rows = []
+    for phase, is_update in dict.fromkeys((one.phase, one.is_update) for one, _ in pairs):
+        of_kind = [pair for pair in pairs if (pair[0].phase, pair[0].is_update) == (phase, is_update)]
+        without, with_one = (1000 * median(lap.wall for lap in laps) for laps in zip(*of_kind, strict=True))
+        name = f"{phase}, controller learns" if is_update else phase
+        rows.append(
+            (name, len(of_kind), f"{without:.0f} ms", f"{with_one:.0f} ms", f"{with_one / without:.3f}")
+        )
+    return table(("step", "how many", "without", "with a teacher", "with / without"), rows)
 
 
 def _cells(name: str, training: Training, dense: Training) -> tuple[str, ...]:

@@ -100,10 +100,10 @@ def loop_class(name: str) -> Callable[..., PlainLoop]:
     """What makes a contender's loop; the first call imports what it needs."""
     if name == "dense":
         return lambda model, recipe, num_steps, **_: PlainLoop(model, recipe, num_steps)
-    if name in ("ours", "unshrunk"):
+    if name in ("ours", "taught", "unshrunk"):
         from benchmarks.timing.pruned_loop import PrunedLoop
 
-        return partial(PrunedLoop, shrink=name == "ours")
+        return partial(PrunedLoop, shrink=name != "unshrunk", is_taught=name == "taught")
     if name == "torch_pruning":
         from benchmarks.timing.train_prune_tune import TrainPruneTune
 
@@ -113,5 +113,5 @@ def loop_class(name: str) -> Callable[..., PlainLoop]:
 
         return HessoLoop
     raise ValueError(
-        f"there is no training {name!r}. Known are dense, ours, unshrunk, torch_pruning and hesso."
+        f"there is no training {name!r}. Known are dense, ours, taught, unshrunk, torch_pruning and hesso."
     )

@@ -27,7 +27,7 @@ _HARNESS = (
     *(f"benchmarks/harness/{name}.py" for name in ("recipe", "flops", "task")),
     *(f"{_TRAINING}/{name}.py" for name in ("child", "contender", "teaching")),
 )
-_LIBRARY = ("trainonce/structure", "trainonce/surgery", "trainonce/pruning")
+_LIBRARY = ("trainonce/structure", "trainonce/surgery", "trainonce/teaching", "trainonce/pruning")
 """How channels are found does not matter here: the groups of these ResNets are what they are."""
 
 _OURS = (*_LIBRARY, "benchmarks/harness/pruning.py", f"{_TRAINING}/variants.py", f"{_TRAINING}/ours.py")

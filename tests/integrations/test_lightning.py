@@ -204,7 +204,7 @@ def test_bad_input_is_refused_in_one_line(whole: Any, tmp_path: Path):
     before = digest(net)
     with pytest.raises(BudgetError):
         make_trainer(tmp_path, make_callback(keep_flops=0.001)).fit(net, loader())
-    with pytest.raises(PrunerError, match="no end that is known"):
+    with pytest.raises(PrunerError, match="length of this run is not known"):
         make_trainer(tmp_path, make_callback(), max_epochs=-1).fit(net, loader())
     with pytest.raises(PrunerError, match="of another model"):
         make_trainer(tmp_path, make_callback()).fit(

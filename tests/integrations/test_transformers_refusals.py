@@ -112,7 +112,7 @@ def test_a_callback_that_comes_late_is_refused(tmp_path: Path):
     trainer, callback = make_trainer(tmp_path)
     trainer.remove_callback(callback)
     trainer.add_callback(TrainOnceCallback(keep_flops=0.7))
-    with pytest.raises(PrunerError, match="came too late"):
+    with pytest.raises(PrunerError, match="was added too late"):
         trainer.train()
 
 

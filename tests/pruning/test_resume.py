@@ -173,3 +173,43 @@ def test_a_state_onto_a_small_model_is_refused():
     model, optimizer, pruner = begun(OPTIMIZERS["sgd"], {"policy": policies.FilterNorm})
     train(model, optimizer, pruner, steps=range(70), size=8)
     refused(pruner, model, stopped(), "this model has been cut already")
+
+
+class GatedByProduct(nn.Module):
+    """Two factors write each hidden unit; which of them is gated depends on the bias of the first."""
+
+    def __init__(self, bias: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.flat, self.gate, self.up = nn.Flatten(), nn.Linear(64, 24), nn.Linear(64, 24)
+        self.head = nn.Linear(24, 10)
+        nn.init.constant_(self.gate.bias, bias)
+
+    def forward(self, images: Tensor) -> Tensor:
+        images = self.flat(images)
+        return self.head(nn.functional.silu(self.gate(images)) * self.up(images))
+
+
+def test_gates_stay_where_a_run_found_them():
+    def started(bias: float) -> tuple[nn.Module, Any, trainonce.Pruner]:
+        model = GatedByProduct(bias)
+        optimizer = OPTIMIZERS["adamw"](model.parameters())
+        return model, optimizer, attached(model, optimizer, TOTAL_STEPS, schedule=SCHEDULE, round_to=1)
+
+    def gated(pruner: trainonce.Pruner) -> list[list[int]]:
+        return pruner.state_dict()["gates"].tolist()
+
+    model, optimizer, pruner = started(2.0)
+    other, other_optimizer, resumed = started(-2.0)
+    assert gated(pruner) != gated(resumed), "the weights decide"
+    train(model, optimizer, pruner, steps=range(20), size=8)
+    states = on_disk(pruner.state_dict(), model.state_dict(), optimizer.state_dict())
+    for part, state in zip((resumed, other, other_optimizer), states, strict=True):
+        part.load_state_dict(state)
+    assert gated(resumed) == gated(pruner)
+    for run in ((model, optimizer, pruner), (other, other_optimizer, resumed)):
+        train(*run, steps=range(20, TOTAL_STEPS), size=8)
+    wanted, found = ended(model, pruner), ended(other, resumed)
+    assert [name for name in wanted if not torch.equal(found[name], wanted[name])] == []
+    damaged = states[0] | {"gates": states[0]["gates"][:1]}
+    refused(started(2.0)[2], model, damaged, "the pruner's state is damaged: gates is ")

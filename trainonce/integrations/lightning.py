@@ -91,7 +91,8 @@ class TrainOnceCallback(Callback):
 
         setattr(pl_module, "on_save_checkpoint", on_save_checkpoint)  # noqa: B010 - a method's place
         setattr(pl_module, "on_load_checkpoint", on_load_checkpoint)  # noqa: B010
-        if self._request.options.get("teacher"):
+        # By hand there is no loss to add to: what such a step returns is only logged.
+        if self._request.options.get("teacher") and pl_module.automatic_optimization:
             own = taught_step(pl_module.training_step, lambda: self.pruner)
             setattr(pl_module, "training_step", own)  # noqa: B010
         self._hooked = pl_module
@@ -106,7 +107,11 @@ class TrainOnceCallback(Callback):
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: Any) -> None:
         """Save the pruner's state."""
         if self.pruner is not None:
-            checkpoint[KEY] = {"module": self._name, "pruner": self.pruner.state_dict()}
+            state = self.pruner.state_dict()
+            if "optimizer_states" not in checkpoint:
+                # Only weights are saved, which nobody trains on.
+                state.pop("teacher", None)
+            checkpoint[KEY] = {"module": self._name, "pruner": state}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Count the steps of the run, before other callbacks change how batches are accumulated."""
@@ -244,7 +249,7 @@ def _total_steps(trainer: Trainer, request: PruningRequest) -> int:
     steps = request.options.get("total_steps", steps_of(trainer))
     if not 0 < steps < float("inf"):
         raise PrunerError(
-            "this run has no end that is known now. Set the Trainer's max_steps, or pass "
+            "the length of this run is not known. Set the Trainer's max_steps, or pass "
             "TrainOnceCallback(total_steps=...)."
         )
     return int(steps)

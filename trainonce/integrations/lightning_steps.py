@@ -34,7 +34,7 @@ def taught_step(step: Callable[..., Any], pruner_now: Callable[[], Pruner | None
             output = step(*args, **kwargs)
         if isinstance(output, Mapping):
             return {**output, "loss": taught(pruner, output["loss"], answers)}
-        # Manual optimization returns no loss: there the step calls pruner.taught itself.
+        # None skips the batch.
         return taught(pruner, output, answers) if isinstance(output, Tensor) else output
 
     return make_step

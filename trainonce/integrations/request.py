@@ -19,6 +19,7 @@ from trainonce.pruning.attachment import attach
 from trainonce.pruning.budget import check_one_budget
 from trainonce.pruning.pruner import Pruner
 from trainonce.structure.channels import Example
+from trainonce.teaching.teacher import bring, find_teacher
 
 _NAMES = tuple(inspect.signature(attach).parameters)[2:]
 """Everything that `attach` takes besides the model and the optimizer."""
@@ -32,13 +33,18 @@ class PruningRequest:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> PruningRequest:
-        """The request; PrunerError for an unknown name, BudgetError for a missing or impossible budget."""
+        """The request.
+
+        PrunerError for an unknown name, BudgetError for a missing or impossible budget, SettingError for what
+        is no teacher.
+        """
         for name in options:
             if name not in _NAMES:
                 meant = get_close_matches(name, _NAMES, n=1)
                 hint = f"Did you mean {meant[0]}?" if meant else f"These are known: {', '.join(_NAMES)}."
                 raise PrunerError(f"there is no option {quoted(name)}. {hint}")
         check_one_budget(options.get("keep_flops"), options.get("keep_params"))
+        find_teacher(options.get("teacher"))
         return cls(dict(options))
 
     def check_same_run(self, state: Mapping[str, Any], total_steps: int) -> None:
@@ -77,6 +83,8 @@ class PruningRequest:
         Python and numpy continue as if nothing had been inspected, so that it draws the same numbers.
         """
         options = {"example": example, "total_steps": total_steps, **self.options}
+        if (teacher := find_teacher(options.get("teacher"))) is not None:
+            bring(teacher, model)
         with _streams_kept():
             pruner = attach(model, optimizer, **options)
         if state is not None:

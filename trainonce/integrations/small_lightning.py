@@ -38,7 +38,7 @@ def saved_in(checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:
     saved = checkpoint.get(KEY)
     if saved is None:
         raise PrunerError(
-            "this checkpoint was saved without TrainOnceCallback: there is no pruner's state in it. Load its "
+            "this checkpoint was saved without TrainOnceCallback, so it has no pruner state. Load its "
             "weights into the module yourself, and fit without ckpt_path."
         )
     if not isinstance(saved, Mapping) or not saved.keys() >= {"module", "pruner"}:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -84,7 +84,7 @@ class TrainOnceCallback(TrainerCallback):
         """Begin a run; the pruner is attached at its first batch."""
         if self._trainer is None:
             raise PrunerError(
-                "TrainOnceCallback came too late to restore a checkpoint. Pass it to the Trainer: "
+                "TrainOnceCallback was added too late to restore a checkpoint. Pass it to the Trainer: "
                 "Trainer(..., callbacks=[TrainOnceCallback(...)])."
             )
         self._batch = None
@@ -126,8 +126,7 @@ class TrainOnceCallback(TrainerCallback):
             with answers_of(self.pruner.model) as answers:
                 found = compute_loss(model, inputs, *args, **kwargs)
             loss, *rest = found if isinstance(found, tuple) else (found,)
-            share = _share_of_step(trainer, kwargs.get("num_items_in_batch"))
-            loss = taught(self.pruner, loss, answers, share=share)
+            loss = taught(self.pruner, loss, answers, share=_share_of_step(trainer, kwargs))
             return (loss, *rest) if rest else loss
 
         trainer.compute_loss = watched
@@ -136,13 +135,16 @@ class TrainOnceCallback(TrainerCallback):
         save_model, load_from_checkpoint = trainer.save_model, trainer._load_from_checkpoint
 
         @wraps(save_model)
-        def save(output_dir: str | None = None, *args: Any, **kwargs: Any) -> None:
+        def save(output_dir: str | None = None, _internal_call: bool = False) -> None:
             # First, so that a run that is killed meanwhile leaves no weights without their shapes.
             if self.pruner is not None and trainer.args.should_save:
-                folder = Path(output_dir or trainer.args.output_dir) / STATE_FOLDER
-                write_checkpoint(folder, self.pruner.state_dict())
+                folder, pruner_state = Path(output_dir or trainer.args.output_dir), self.pruner.state_dict()
+                if not _internal_call:
+                    # No checkpoint, but the result: nobody resumes from it.
+                    pruner_state.pop("teacher", None)
+                write_checkpoint(folder / STATE_FOLDER, pruner_state)
             with _own_names(unwrapped_model(trainer.model)):
-                save_model(output_dir, *args, **kwargs)
+                save_model(output_dir, _internal_call)
 
         @wraps(load_from_checkpoint)
         def load(folder: str, *args: Any, **kwargs: Any) -> None:
@@ -190,12 +192,16 @@ class TrainOnceCallback(TrainerCallback):
             self._is_asking = False
 
 
-def _share_of_step(trainer: Any, num_items: Any) -> float:
-    """What a batch's mean counts in a loss: a part of the step if the trainer divides no more by batches."""
+def _share_of_step(trainer: Any, asked: Mapping[str, Any]) -> float:
+    """What a batch's mean counts in its loss: its part of the step if the trainer itself won't divide."""
+    if "num_items_in_batch" not in asked:
+        # The controller's batch, which is accumulated with no other.
+        return 1.0
     is_scaled = getattr(trainer, "loss_is_scaled_for_ga", None)
     if is_scaled is None:
-        is_scaled = trainer.model_accepts_loss_kwargs or trainer.compute_loss_func is not None
-    return 1 / trainer.current_gradient_accumulation_steps if is_scaled and num_items is not None else 1.0
+        counts = trainer.model_accepts_loss_kwargs and asked["num_items_in_batch"] is not None
+        is_scaled = counts or trainer.compute_loss_func is not None
+    return 1 / trainer.current_gradient_accumulation_steps if is_scaled else 1.0
 
 
 @contextmanager

@@ -189,11 +189,14 @@ class AutoTrainOnce:
             "floor": self._pulling.floor,
             "policy": self._policy.state_dict(),
             "idle": self._frozen.state_dict(),
+            "gates": None if self._learning is None else self._learning.places(self.budget.units),
         }
 
     def resume(self, saved: SavedRun) -> None:
         """Resume from a saved run on a dense model, which is cut to its size, or on a restored one."""
         self._policy.load_state_dict(saved.policy)
+        if self._learning is not None and saved.gates is not None:
+            self._learning.gate(self.budget.units, saved.gates)
         self._search = replace(self._search, tensors=self.tensors)
         self.num_steps = self.first_step = saved.num_steps
         self.controller_loss = saved.controller_loss
@@ -211,12 +214,9 @@ class AutoTrainOnce:
         if self._learning is None:
             return
         assert loss is not None, "checked before: see needs_loss"
+        rows = self.cuts.moved(self._learning.rows)
         found = self._learning.update(
-            loss,
-            self.cuts.moved(self._learning.rows),
-            required=self._search.required,
-            idle=self._frozen.now,
-            step=self.num_steps,
+            loss, rows, required=self._search.required, idle=self._frozen.now, step=self.num_steps
         )
         self.controller_loss = self.controller_loss if found is None else found
 
@@ -248,8 +248,8 @@ class AutoTrainOnce:
             self.notices.once(
                 "beyond",
                 f"{budget.word}={budget.share} can't be reached while {names} can't be trained: {num_stuck} "
-                "units have to go but are not at zero. Unfreeze until pruner.step() returns True, or "
-                "finish() will fail.",
+                "units must be dropped but are not at zero. Unfreeze them until "
+                "pruner.step() returns True, or finish() will fail.",
             )
 
     def _decide(self, decision: Decision) -> None:

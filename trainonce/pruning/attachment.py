@@ -16,6 +16,7 @@ from trainonce.pruning.algorithm import AutoTrainOnce
 from trainonce.pruning.attached import note_attached, pruners_of
 from trainonce.pruning.budget import Budget, check_one_budget
 from trainonce.pruning.distributed import safe_to_reshape, unwrapped_model, unwrapped_optimizer
+from trainonce.pruning.guards.copies import note_teacher
 from trainonce.pruning.guards.optimizer_state import refusal
 from trainonce.pruning.method import Method
 from trainonce.pruning.notices import warn_user
@@ -72,27 +73,27 @@ def attach(
         keep_params: Share of the model's parameters to keep, instead of keep_flops.
         protect: Modules that must keep all their channels, as patterns: `["head*", "layer4.*"]`.
         round_to: Make widths multiples of this; None: about 1/16 of each width, at most 16.
-        method: The next four in one word, such as "paper"; None: this library's, with what you change.
-        policy: What chooses the channels; None: a controller network. See `trainonce.policies`.
+        method: A preset for the next four, such as "paper"; None: this library's, with your changes.
+        policy: How channels are chosen; None: a controller network. See `trainonce.policies`.
         schedule: When the search starts and ends, and when the model is cut; None: `Schedule()`.
-        strength: How hard channels that go are pulled to zero; None: `Strength()`.
+        strength: How hard dropped channels are pulled to zero; None: `Strength()`.
         pull: How they are pulled; None: `Proximal()`.
         shrink: Cut the model during training, which speeds it up; otherwise only in `finish`.
         seed: Seed of the controller's weights and noise.
         followers: Averaged copies (EMA, SWA) that are cut with the model: modules, or objects that hold one.
             torch's AveragedModel, timm's ModelEma and Lightning's and Ultralytics' averages need no mention.
-        teacher: Whom the model also learns from: True for itself as it is now, or another trained model.
-            `pruner.taught(loss, outputs, images)` is the loss to train with then.
+        teacher: A trained model to also learn from, or True: a frozen copy of `model` as it is now.
+            Train with `pruner.taught(loss, outputs, images)` then.
 
     Example: `pruner = trainonce.attach(model, optimizer, example=images, keep_flops=0.45, total_steps=1000)`
     """
     chosen = PruningSettings.of(total_steps, method, policy, schedule, strength, pull, seed, shrink=shrink)
     taught_by = find_teacher(teacher)
     trained = _Trained.of(model, optimizer)
-    lessons = None if taught_by is None else Lessons(taught_by, trained.dense or trained.model)
     others = _find_others(trained.model, trained.optimizer)
     # Policies take gradients of the cost when they start, whatever mode the caller is in.
     with torch.inference_mode(False), torch.enable_grad():
+        lessons = None if taught_by is None else trained.lessons(taught_by)
         budget = trained.budget(example, keep_flops, keep_params, protect, round_to)
         _check_length(total_steps, budget)
         pruner = Pruner(trained.algorithm(budget, chosen, followers), lessons)
@@ -123,6 +124,12 @@ class _Trained:
             {name: parameter for name, parameter in inner.named_parameters() if id(parameter) in trained},
             widened(inner, plans) if plans else None,
         )
+
+    def lessons(self, teacher: Teacher) -> Lessons:
+        """What the model is taught, by itself as it was before any cut or by another."""
+        found = Lessons(teacher, self.dense or self.model)
+        note_teacher(found.model)
+        return found
 
     def budget(
         self,

@@ -60,7 +60,8 @@ class Followers:
         if survey.strangers and not self._is_complete:
             raise PrunerError(
                 f"an averaged copy of this model ({survey.strangers[0]}) would not follow when the model is "
-                "cut. Pass attach(..., followers=[it]), or followers=[] if it is no average of this model."
+                "cut. Pass attach(..., followers=[it]), or followers=[] if it is not an "
+                "average of this model."
             )
         for words in (*survey.strangers, *survey.resting) if is_last else ():
             self._notices.once(

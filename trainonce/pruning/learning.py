@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from trainonce.pruning.gating.gates import Gates, gradients_aside
+from trainonce.pruning.gating.placement import gates_at, places_of
 from trainonce.pruning.notices import Notices
 from trainonce.pruning.policies.policy import Policy
-from trainonce.pruning.units import Rows
+from trainonce.pruning.units import Rows, Units
 
 
 class Learning:
@@ -35,6 +36,14 @@ class Learning:
     def rows(self) -> tuple[Rows, ...]:
         """The gated rows of the dense model."""
         return self._gates.rows
+
+    def places(self, units: Units) -> Tensor:
+        """Which writers of the dense model are gated, for a state."""
+        return places_of(self._gates, units).to(torch.uint8)
+
+    def gate(self, units: Units, places_WG: Tensor) -> None:
+        """Gate these writers: what was found in a run's first weights stays, whatever a resumed run found."""
+        self._gates = gates_at(places_WG.bool(), units, self._gates.tensors)
 
     def update(
         self,

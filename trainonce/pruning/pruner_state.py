@@ -57,6 +57,9 @@ def check_pruner_state(
     try:
         _check_numbers(state, total_steps)
         _check_vectors(state, len(units))
+        if state.get("gates") is not None:
+            places = torch.empty(len(units.writers), len(units.groups), dtype=torch.uint8)
+            check_alike(state["gates"], places, "gates")
         for masks in state["cuts"]:
             Plan.from_masks(units.partition, units.split(masks))
         if state["decided_at"] is not None:

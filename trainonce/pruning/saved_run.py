@@ -27,6 +27,8 @@ class SavedRun:
     floor: Tensor | None
     policy: Mapping[str, Any]
     idle: Mapping[str, int]
+    gates: Tensor | None
+    """Which writers the controller's gates are on; None if it has none."""
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> SavedRun:
@@ -44,6 +46,7 @@ class SavedRun:
             policy=state["policy"],
             # Older states don't have it.
             idle=dict(state.get("idle", {})),
+            gates=state.get("gates"),
         )
 
 

@@ -185,7 +185,7 @@ def _origin_of(run: Run, source: Source, *, out: Path | None, resume: bool) -> O
     if not run.pretrained or names_code(run.model):
         return find_origin(run, source.model, out=out, resume=resume)
     said = f"pretrained weights of {source.name}"
-    return Origin(said if source.new_head is None else f"{said}; {source.new_head}")
+    return Origin(said if source.new_head is None else f"{said}; {source.new_head}", new_head=source.new_head)
 
 
 def inspect_within_budget(run: Run, model: nn.Module, shape: DataSet | Shape) -> Partition | None:

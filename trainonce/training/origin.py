@@ -14,10 +14,11 @@ from trainonce.messages.plain_text import shown_path
 from trainonce.runs.folder import has_checkpoint, read_config
 from trainonce.training.settings import Settings
 from trainonce.training.starts import FROM_SCRATCH
+from trainonce.zoo.head import NewHead
 from trainonce.zoo.transfer import Transfer, plan_transfer
 from trainonce.zoo.weight_files import read_weights
 
-OWN = "the weights that the model has"
+OWN = "the model's own weights"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,6 +28,8 @@ class Origin:
     words: str
     transfer: Transfer | None = None
     sha256: str | None = None
+    new_head: NewHead | None = None
+    """The last layer, if it has another number of outputs than the weights are for."""
 
     def apply(self, model: nn.Module) -> None:
         """Copy the weights of the file, if there is one, into the model."""
@@ -40,7 +43,7 @@ def find_origin(settings: Settings, model: nn.Module, *, out: Path | None, resum
     A run that is resumed from a checkpoint needs the file no more: the checkpoint has all weights.
     """
     if settings.weights is None:
-        return Origin(f"{OWN}, which are pretrained" if settings.pretrained else OWN)
+        return Origin(f"{OWN}, pretrained" if settings.pretrained else OWN)
     if resume and out is not None and has_checkpoint(out):
         known = settings.weights_sha256 or read_config(out).get("weights_sha256")
         return Origin(f"weights of {shown_path(settings.weights)}", sha256=known)
@@ -52,7 +55,7 @@ def find_origin(settings: Settings, model: nn.Module, *, out: Path | None, resum
             f"{found.sha256[:12]}, not {shown_path(settings.weights_sha256)[:12]}. Pass that file as weights."
         )
     transfer = plan_transfer(found, model)
-    return Origin(str(transfer), transfer, found.sha256)
+    return Origin(str(transfer), transfer, found.sha256, transfer.head)
 
 
 def describe_start(settings: Settings, origin: Origin) -> str:
@@ -62,11 +65,11 @@ def describe_start(settings: Settings, origin: Origin) -> str:
     """
     start = settings.start
     if start is FROM_SCRATCH:
-        return f"{origin.words}; defaults of training {start.name}"
+        return f"{origin.words}; defaults for training {start.name}"
     defaults = start.defaults(settings.opt)
     kept = {name: value for name, value in defaults.items() if getattr(settings, name) == value}
     others = {name: getattr(settings, name) for name in defaults if name not in kept}
-    line = f"{origin.words}; defaults of {start.name}: {_listed(kept) or 'none'}"
+    line = f"{origin.words}; defaults for {start.name}: {_listed(kept) or 'none'}"
     return f"{line}; set otherwise: {_listed(others)}" if others else line
 
 

@@ -43,7 +43,7 @@ from trainonce.training.results.closing import make_report, write_page
 from trainonce.training.results.outcome import Result, describe_model, keep_copy, note_data, one_sample
 from trainonce.training.session import Session
 from trainonce.training.settings import Settings
-from trainonce.training.teachers import lessons_for
+from trainonce.training.teachers import check_start, lessons_for, teacher_line
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -91,6 +91,7 @@ def run_stages(request: Request) -> Result:
         origin = request.origin or find_origin(
             prepared.settings, model, out=request.out, resume=request.resume
         )
+        check_start(prepared.settings, origin)
         model = model.to(device=where.device, memory_format=where.layout).train()  # type: ignore
         where.processes.agree_on_weights(model)
         optimizer = make_optimizer(request.means.optimizer, model, prepared.settings)
@@ -149,6 +150,8 @@ def _train_and_report(session: Session, parts: _Parts, notes: Sequence[str]) -> 
     if where.processes.is_first:
         report = make_report(session, trainer, small, dense=dense, before=before, validation=validation)
         report["start"] = start
+        if trainer.lessons is not None:
+            report["teacher"] = teacher_line(trainer.lessons)
     session.finish(report)
     if session.out is not None and where.processes.is_first:
         write_page(session, session.out, report)

@@ -43,7 +43,7 @@ def find_gates(
         def complaint(names: list[str]) -> str | None:
             chosen = torch.zeros(len(units.groups), dtype=torch.bool)
             chosen[[numbers[name] for name in names]] = True
-            gates = Gates.on(units, tensors, _rows(units, last_WG | ~chosen))
+            gates = gates_at(last_WG | ~chosen, units, tensors)
             return (
                 None
                 if _silences(model, gates, everything, len(units), example)
@@ -52,7 +52,22 @@ def find_gates(
 
         for name in failing(list(numbers), complaint):
             last_WG[:, numbers[name]] = True
-    return Gates.on(units, tensors, _rows(units, last_WG))
+    return gates_at(last_WG, units, tensors)
+
+
+def gates_at(places_WG: Tensor, units: Units, tensors: Mapping[str, nn.Parameter]) -> Gates:
+    """Gates on these writers: for each writer and group, whether its rows are gated."""
+    return Gates.on(units, tensors, _rows(units, places_WG))
+
+
+def places_of(gates: Gates, units: Units) -> Tensor:
+    """For each writer and group, whether its rows are gated; what `gates_at` makes the same gates of."""
+    places_WG = torch.zeros(len(units.writers), len(units.groups), dtype=torch.bool)
+    for number, rows in enumerate(units.writers):
+        for gated in gates.rows:
+            if (gated.tensor, gated.axis) == (rows.tensor, rows.axis):
+                places_WG[number, units.group_of[gated.units].unique()] = True
+    return places_WG
 
 
 def _influence_left(

@@ -9,7 +9,7 @@ import gc
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
 from torch import nn
@@ -33,6 +33,7 @@ KNOWN = frozenset(
 """Classes that are cut along without being asked; Lightning's WeightAveraging holds an AveragedModel."""
 
 _FOLLOWERS: dict[int, ref[nn.Module]] = {}
+_TEACHERS: WeakSet[nn.Module] = WeakSet()
 
 _SEEN: WeakKeyDictionary[nn.Module, WeakKeyDictionary[nn.Module, str]] = WeakKeyDictionary()
 """For each model its copies, with the sums of their weights when they were first seen.
@@ -45,6 +46,11 @@ def follows_by_itself(copy: nn.Module) -> None:
     """Note that somebody else cuts this copy whenever the model is cut."""
     number = id(copy)
     _FOLLOWERS[number] = ref(copy, lambda _: _FOLLOWERS.pop(number, None))
+
+
+def note_teacher(teacher: nn.Module) -> None:
+    """Note that a model and its parts are no averages, whatever their class, unless their weights change."""
+    _TEACHERS.update(teacher.modules())
 
 
 def copies_in(holder: object, model: nn.Module) -> list[nn.Module]:
@@ -102,6 +108,7 @@ class Copies:
         if not copies:
             return Survey()
         moved = {number for number, copy in copies.items() if self._has_changed(copy)}
+        copies = {number: copy for number, copy in copies.items() if number in moved or copy not in _TEACHERS}
         may_learn = {
             number for number in moved if any(part.requires_grad for part in copies[number].parameters())
         }

@@ -130,6 +130,7 @@ _REPORT = fields(
         "num_skipped": _COUNT,
         "counter": optional(text),
         "start": optional(text),
+        "teacher": optional(text),
         "missing": optional(named(text, MOST_NAMES)),
     },
     "version config environment history",
