@@ -221,7 +221,7 @@ def test_bad_input_is_refused_in_one_line(whole: Any, tmp_path: Path):
         (
             {"keep_flops": 0.6},
             {},
-            "is of a run with keep_flops=0.5, total_steps=32, and this one has keep_flops=0.6",
+            "is from a run with keep_flops=0.5, total_steps=32, and this one has keep_flops=0.6",
         ),
         ({}, {"max_steps": 40}, "and this one has total_steps=40"),
     ):

@@ -68,9 +68,13 @@ class TaughtByHand(Net):
 def test_the_loss_is_the_one_by_hand(accumulated: int, tmp_path: Path):
     found = []
     for net, teacher in ((Net(), other()), (TaughtByHand(other()), None)):
-        callback = make_callback(teacher=teacher)
+        # The whole budget: sums that are rounded in another order could make other masks.
+        callback = make_callback(teacher=teacher, keep_flops=1)
         trainer = make_trainer(
-            tmp_path / str(len(found)), callback, max_epochs=2, accumulate_grad_batches=accumulated
+            tmp_path / str(len(found)),
+            callback,
+            max_epochs=4 * accumulated,
+            accumulate_grad_batches=accumulated,
         )
         trainer.fit(net, loader())
         assert "training_step" not in vars(net), "nothing of ours stays in the module"
@@ -158,7 +162,7 @@ def test_steps_by_hand_ask_the_teacher_themselves(tmp_path: Path):
 def test_steps_by_hand_that_forget_the_teacher_are_told(tmp_path: Path):
     net = TaughtSteps()
     net.asks = False
-    with pytest.raises(PrunerError, match=r"the loss is without it.*pruner\.taught") as caught:
+    with pytest.raises(PrunerError, match=r"the loss doesn't use it.*pruner\.taught") as caught:
         make_trainer(tmp_path, make_callback(teacher=other(), loss=loss_of)).fit(net, loader())
     assert "\n" not in str(caught.value)
 
@@ -167,7 +171,7 @@ def test_bad_teachers_are_refused_in_one_line(tmp_path: Path):
     with pytest.raises(SettingError, match="teacher must be True, a trained"):
         make_callback(teacher="self")
     net = Net()
-    with pytest.raises(SettingError, match="has weights of the model itself"):
+    with pytest.raises(SettingError, match="shares weights with the model"):
         make_trainer(tmp_path, make_callback(teacher=net)).fit(net, loader())
     teacher = trainonce.Teacher(loss=lambda mine, wanted: mine - wanted)
     with pytest.raises(SettingError, match="a teacher's loss must return a scalar"):

@@ -150,7 +150,7 @@ class Watching(pickle.Pickler):
 
 def test_no_result_holds_the_teacher():
     model, optimizer, pruner = started(True)
-    ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    ema = AveragedModel(model)
     train_taught(model, optimizer, pruner, range(TOTAL_STEPS), lambda _: ema.update_parameters(model))
     assert pruner.lessons is not None
     teacher = pruner.lessons.model
@@ -214,7 +214,7 @@ def test_what_can_not_be_copied_is_refused_in_one_line():
 def test_a_teacher_without_inputs_is_refused():
     model, _, pruner = started(True)
     outputs = model(batch(0, 4)[0])
-    with pytest.raises(PrunerError, match=r"pass that, too, as in pruner\.taught\(loss, outputs, images\)"):
+    with pytest.raises(PrunerError, match=r"Pass them: pruner\.taught\(loss, outputs, images\)"):
         pruner.taught(outputs.sum(), outputs)
 
 

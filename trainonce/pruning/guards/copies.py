@@ -49,8 +49,14 @@ def follows_by_itself(copy: nn.Module) -> None:
 
 
 def note_teacher(teacher: nn.Module) -> None:
-    """Note that a model and its parts are no averages, whatever their class, unless their weights change."""
+    """Note that a model and its parts are no averages, whatever their class, unless their weights change.
+
+    Once more when its weights have been loaded: what was seen of it before is forgotten.
+    """
     _TEACHERS.update(teacher.modules())
+    for seen in _SEEN.values():
+        for module in teacher.modules():
+            seen.pop(module, None)
 
 
 def copies_in(holder: object, model: nn.Module) -> list[nn.Module]:
