@@ -1,4 +1,4 @@
-# Every target sets up .venv if it is not there and reuses it if it is.
+# Every target sets up .venv on first use.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -24,12 +24,12 @@ MODELOPT_READY := $(MODELOPT_VENV)/.ready
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# The small and the whole model train at the same time, one core each: that is how the report can show both.
+# The small and the dense model train at the same time, one core each, so that the report can compare them.
 demo: export OMP_NUM_THREADS = 1
-demo: $(BARE) ## train ResNet-20 on digits to a quarter of its FLOPs, and the whole model to compare; says where the report is
+demo: $(BARE) ## train ResNet-20 on digits, dense and at a quarter of its FLOPs, and compare them in a report
 	rm -rf runs/demo runs/demo-dense
 	@$(BIN)/trainonce train digits.resnet20 --keep-flops 1 --quiet --out runs/demo-dense >/dev/null & dense=$$!; \
-	$(BIN)/trainonce train digits.resnet20 --out runs/demo && echo "waiting for the whole model" && wait $$dense && \
+	$(BIN)/trainonce train digits.resnet20 --out runs/demo && echo "waiting for the dense model" && wait $$dense && \
 	$(BIN)/trainonce report runs/demo --baseline runs/demo-dense
 
 # One thread per test process: the workers already fill the cores.
@@ -52,7 +52,7 @@ check: lint docs test bench-test ## everything CI runs: lint, layering, line bud
 
 # mkdocs-material announces its successor on every build.
 docs: export NO_MKDOCS_2_WARNING = 1
-docs: $(DOCS_READY) ## build the documentation into site/: pages up to date, links lead somewhere, no network
+docs: $(DOCS_READY) ## build the documentation into site/, without network; fails on outdated pages and dead links
 	$(BIN)/python -m docs.making.reference --check
 	$(BIN)/python -m mkdocs build
 	$(BIN)/python -m docs.making.site
@@ -64,9 +64,9 @@ wheel: $(READY) ## build the wheel and the source archive into dist/
 coverage: $(PEERS_READY) ## inspect and cut every model of the suites; writes benchmarks/results/coverage.md
 	$(BIN)/python -m benchmarks coverage
 
-hesso: $(HESSO_READY) ## an environment of its own (torch 2.4.1) for the peer only_train_once
+hesso: $(HESSO_READY) ## a separate environment (torch 2.4.1) for the peer only_train_once
 
-modelopt: $(MODELOPT_READY) ## an environment of its own for the peer NVIDIA ModelOpt
+modelopt: $(MODELOPT_READY) ## a separate environment for the peer NVIDIA ModelOpt
 
 clean: ## remove what was built; the environment stays
 	rm -rf build dist site *.egg-info .pytest_cache .ruff_cache

@@ -1,4 +1,4 @@
-"""An own loop with Accelerate, in one process or several: `accelerate launch examples/accelerate_loop.py`."""
+"""A custom Accelerate loop, in one or more processes: `accelerate launch examples/accelerate_loop.py`."""
 
 from __future__ import annotations
 

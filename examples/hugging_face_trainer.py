@@ -1,4 +1,4 @@
-"""One argument in `transformers.Trainer`: a ViT learns scikit-learn's digits and keeps 60 % of its FLOPs."""
+"""One callback in `transformers.Trainer`: a ViT learns scikit-learn's digits and keeps 60 % of its FLOPs."""
 
 from __future__ import annotations
 

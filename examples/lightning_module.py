@@ -1,4 +1,4 @@
-"""One argument in Lightning's `Trainer`: a net learns scikit-learn's digits and keeps half of its FLOPs."""
+"""One callback in Lightning's `Trainer`: an MLP learns scikit-learn's digits and keeps half of its FLOPs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several labels per sample: batches are dicts, rare labels are drawn more often, mean AP is the score."""
+"""Multi-label classification: dict batches, rare labels drawn more often, scored by mean AP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A regression on the diabetes records of scikit-learn, scored by MAE and R2."""
+"""Regression on scikit-learn's diabetes data set, scored by MAE and R2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A segmentation model: discs and squares are found in noise, and the page shows the mean IoU."""
+"""Segmentation: find discs and squares in noise; the report shows the mean IoU."""
 
 from __future__ import annotations
 

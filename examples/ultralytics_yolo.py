@@ -1,4 +1,4 @@
-"""Half of a YOLO's FLOPs, gone while Ultralytics trains it.
+"""Prune half of a YOLO's FLOPs while Ultralytics trains it.
 
     python ultralytics_yolo.py yolo11n.pt coco8.yaml 100 640
 

@@ -5,7 +5,7 @@ Each message is one line that says what is wrong and what to do.
 
 
 class TrainonceError(Exception):
-    """The base of all errors of this library; nearly all are ValueErrors, too."""
+    """Base class of all errors in this library; nearly all are ValueErrors, too."""
 
 
 class ModelError(TrainonceError, ValueError):
@@ -17,15 +17,15 @@ class PlanError(TrainonceError, ValueError):
 
 
 class BudgetError(TrainonceError, ValueError):
-    """A budget outside of what the model's groups allow."""
+    """A budget that this model can't meet."""
 
 
 class LossError(TrainonceError, ValueError):
-    """A closure that gives nothing to learn from."""
+    """A loss function that the controller can't learn from."""
 
 
 class PrunerError(TrainonceError, ValueError):
-    """A pruner used in a way that can't work; its state is as before."""
+    """A pruner used in a way that can't work; its state is unchanged."""
 
 
 class SettingError(TrainonceError, ValueError):
@@ -37,7 +37,7 @@ class DivergedError(TrainonceError, ValueError):
 
 
 class RunInterruptedError(TrainonceError):
-    """A run that was asked to stop, has saved itself, and can be resumed."""
+    """A run that was interrupted, has been saved, and can be resumed."""
 
 
 class DataError(TrainonceError, ValueError):
@@ -45,11 +45,11 @@ class DataError(TrainonceError, ValueError):
 
 
 class DataChangedError(TrainonceError, ValueError):
-    """Data that is not what the run was started with, or a record of it that can't be read."""
+    """Data that differs from what the run was started with, or a damaged record of it."""
 
 
 class WorkerLostError(TrainonceError, ValueError):
-    """Processes that read the data and were killed again and again."""
+    """Data loading workers that were killed repeatedly."""
 
 
 class ArtifactError(TrainonceError, ValueError):
@@ -60,7 +60,7 @@ class ArtifactError(TrainonceError, ValueError):
 
 
 class ModelMismatchError(ArtifactError):
-    """A sound folder, and a model that it was not saved from."""
+    """An intact folder that was saved from another model."""
 
 
 class CheckpointError(TrainonceError, ValueError):
@@ -68,11 +68,11 @@ class CheckpointError(TrainonceError, ValueError):
 
 
 class DiskFullError(CheckpointError):
-    """A checkpoint that the disk didn't take; those before it are as they were."""
+    """A checkpoint that didn't fit on the disk; earlier ones are intact."""
 
 
 class LinkError(TrainonceError, ValueError):
-    """A link at a place that is written to or removed: following it would change files that are not ours."""
+    """A symlink where trainonce would write or delete: following it could change other files."""
 
 
 class FolderInUseError(TrainonceError, ValueError):
@@ -80,19 +80,19 @@ class FolderInUseError(TrainonceError, ValueError):
 
 
 class ReportError(TrainonceError, ValueError):
-    """A folder without a run, or with one that has not come to its first epoch."""
+    """A folder without a run, or whose run hasn't finished its first epoch."""
 
 
 class InputError(TrainonceError, ValueError):
-    """A written input that is not a shape."""
+    """An --input that is not a shape."""
 
 
 class UnknownModelError(TrainonceError, ValueError):
-    """A source that names no model, or one that can't be pruned."""
+    """A name that stands for no model, or for one that can't be pruned."""
 
 
 class WeightsError(TrainonceError, ValueError):
-    """Weights to start from that can't be had: a damaged or unsafe file, another model's, no network."""
+    """Pretrained weights that can't be used: a damaged or unsafe file, another model's, no network."""
 
 
 class MissingPackageError(TrainonceError, ImportError):
@@ -104,4 +104,4 @@ class EngineError(TrainonceError, ValueError):
 
 
 class ExportError(TrainonceError, ValueError):
-    """A file that does not compute what the model does, or can't be written."""
+    """An exported file that doesn't match the model or can't be written."""

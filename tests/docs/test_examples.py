@@ -111,7 +111,7 @@ def test_several_labels_have_a_mean_ap(tmp_path: Path):
 
 def test_fine_tuning_says_where_it_started(tmp_path: Path):
     said = run(str(ROOT / "examples" / "fine_tune.py"), cwd=tmp_path)
-    assert "new head 8: 10 outputs instead of 5; defaults of fine-tuning: lr 0.01" in said
+    assert "new head 8: 10 outputs instead of 5; defaults for fine-tuning: lr 0.01" in said
     assert figure(said, "Top-1") > 60
     assert kept(said) <= 50
 

@@ -1,6 +1,7 @@
 """The rules of the house: layers, line budgets, what may be imported, what may never be called."""
 
 import ast
+import re
 import sys
 from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
@@ -230,6 +231,12 @@ def test_rooms_are_the_folders_and_three_modules_stand_outside():
     modules = {path.stem for path in ROOT.glob("*.py")}
     assert modules == {"__init__", "__main__", "errors"}
     assert set(ROOMS) == inside | modules - {"__init__"}
+
+
+def test_the_architecture_page_names_the_rooms_in_their_order():
+    tree = (ROOT.parent / "docs" / "architecture.md").read_text().split("```")[1]
+    named = re.findall(r"^  (\w+)(?:/|\.py) ", tree, re.MULTILINE)
+    assert [name for name in named if name != "__init__"] == ROOMS[: ROOMS.index("__main__")]
 
 
 def test_tests_mirror_the_rooms():

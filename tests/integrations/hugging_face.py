@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -88,13 +90,16 @@ class KilledError(Exception):
 
 
 class Kill(TrainerCallback):
-    """Ends a run as a power cut would: nothing is saved."""
+    """Ends a run as a power cut would: nothing is saved. The process ends, too, if it is `for_good`."""
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, step: int, *, for_good: bool = False) -> None:
         self.step = step
+        self.for_good = for_good
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.global_step == self.step:
+            if self.for_good:
+                os.kill(os.getpid(), signal.SIGKILL)
             raise KilledError
 
 
@@ -133,22 +138,42 @@ def make_trainer(
     return trainer, callback
 
 
-def main() -> None:
-    """Train, and write what each rank came to."""
-    torch.set_num_threads(1)
-    out = Path(sys.argv[1])
-    trainer, callback = make_trainer(out / "run", gradient_accumulation_steps=2)
+def killed(out: Path, step: int, task: str) -> None:
+    """Train until this process is killed, as the kernel does it: nothing is saved, nothing is closed."""
+    trainer, _ = make_trainer(out, Kill(step, for_good=True), task=task)
     trainer.train()
-    found = {
-        "weights": digest(trainer.model),
-        "wrapper": type(trainer.model_wrapped).__name__,
-        "cuts": len(callback.pruner.cuts),
-        "share": callback.pruner.keep_now,
+
+
+def in_two_processes(out: Path) -> None:
+    """Train, and once more from what was saved on the way; write what each rank came to."""
+
+    def train(resume_from: str | None = None) -> dict[str, Any]:
+        trainer, callback = make_trainer(out / "run", gradient_accumulation_steps=2)
+        trainer.train(resume_from_checkpoint=resume_from)
+        return {
+            "weights": digest(trainer.model),
+            "wrapper": type(trainer.model_wrapped).__name__,
+            "cuts": len(callback.pruner.cuts),
+            "share": callback.pruner.keep_now,
+        }
+
+    found = {"whole": train()} | {
+        f"from {step}": train(str(out / "run" / f"checkpoint-{step}")) for step in (5, 10)
     }
     (out / f"rank{dist.get_rank()}.json").write_text(json.dumps(found))
     # A rank that leaves while the other still talks may abort.
     dist.barrier()
     dist.destroy_process_group()
+
+
+def main() -> None:
+    """One of two processes, or one that is killed if a step is given."""
+    torch.set_num_threads(1)
+    out = Path(sys.argv[1])
+    if len(sys.argv) > 2:
+        killed(out, int(sys.argv[2]), sys.argv[3])
+    else:
+        in_two_processes(out)
 
 
 if __name__ == "__main__":

@@ -124,20 +124,27 @@ def make_trainer(out: Path, *callbacks: Any, only_weights: bool = False, **chang
 
 
 def main() -> None:
-    """Fit in two processes, and write what each rank came to."""
+    """Fit in two processes, and once more from what was saved on the way; write what each rank came to."""
     torch.set_num_threads(1)
     out = Path(sys.argv[1])
-    net, callback = Net(), make_callback()
-    trainer = make_trainer(out / "run", callback, devices=2, strategy="ddp")
-    trainer.fit(net, loader(128))
-    found = {
-        # Statistics of batch norm are those of a rank.
-        "weights": [weight.tolist() for weight in net.parameters()],
-        "cuts": len(callback.pruner.cuts),
-        "share": callback.pruner.keep_now,
-        "steps": callback.pruner.num_steps,
-    }
-    (out / f"rank{trainer.global_rank}.json").write_text(json.dumps(found))
+
+    def fit(name: str, **options: Any) -> dict[str, Any]:
+        net, callback = Net(), make_callback()
+        trainer = make_trainer(out / name, callback, devices=2, strategy="ddp")
+        trainer.fit(net, loader(128), **options)
+        return {
+            # Statistics of batch norm are those of a rank.
+            "weights": [weight.tolist() for weight in net.parameters()],
+            "cuts": len(callback.pruner.cuts),
+            "share": callback.pruner.keep_now,
+            "steps": callback.pruner.num_steps,
+        }
+
+    found = {"whole": fit("run")}
+    for epoch in (0, 2):
+        path = str(out / "run" / f"epoch={epoch}.ckpt")
+        found[f"from {epoch}"] = fit(f"again{epoch}", ckpt_path=path, weights_only=True)
+    (out / f"rank{dist.get_rank()}.json").write_text(json.dumps(found))
     # A rank that leaves while the other still talks may abort.
     dist.barrier()
     dist.destroy_process_group()

@@ -12,8 +12,9 @@ import torch.distributed as dist
 from torch import nn
 
 import trainonce
+from support.bits import digest
 from support.ranks import run_two
-from trainonce.errors import PrunerError
+from trainonce.errors import PrunerError, TrainonceError
 
 pytest.importorskip("accelerate", reason="needs accelerate")
 
@@ -57,6 +58,44 @@ def test_two_processes_train_one_small_model(tmp_path: Path):
     for together, single in zip(whole["weights"], alone["weights"], strict=True):
         # The same global batches, summed in another order.
         assert torch.allclose(torch.tensor(together), torch.tensor(single), atol=1e-3)
+
+
+def prepared(net: nn.Module, **settings: Any) -> Any:
+    """An accelerator that has what a run registers."""
+    accelerator: Any = Accelerator(cpu=True)
+    model, optimizer = accelerator.prepare(net, torch.optim.AdamW(net.parameters(), lr=1e-2))
+    schedule = trainonce.Schedule(search_from=2, settle_from=12, update_every=1)
+    asked = {"keep_flops": 0.5, "total_steps": STEPS, "schedule": schedule, "round_to": 1} | settings
+    register(accelerator, model, trainonce.attach(model, optimizer, example=torch.zeros(2, 12), **asked))
+    return accelerator
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"keep_flops": None}, "pass either keep_flops or keep_params"),
+        ({"keep_flops": 1e-4}, "can't be reached"),
+        ({"keep_flops": 0.6}, "another model, budget or total_steps"),
+        ({"total_steps": STEPS + 6}, "another model, budget or total_steps"),
+    ],
+    ids=["no budget", "out of reach", "another budget", "another length"],
+)
+def test_bad_input_changes_nothing(tmp_path: Path, settings: dict[str, Any], words: str):
+    train(tmp_path / "state", save_at=8, stop=True)
+    net = make_net()
+    before = digest(net)
+    with pytest.raises(TrainonceError, match=rf"^[^\n]*{words}[^\n]*$"):
+        prepared(net, **settings).load_state(str(tmp_path / "state"))
+    assert digest(net) == before
+
+
+def test_a_state_of_another_model_changes_nothing(tmp_path: Path):
+    train(tmp_path / "state", save_at=8, stop=True)
+    net = nn.Sequential(nn.Linear(12, 20), nn.ReLU(), nn.Linear(20, 4))
+    before = digest(net)
+    with pytest.raises(PrunerError, match="another model, budget or total_steps"):
+        prepared(net).load_state(str(tmp_path / "state"))
+    assert digest(net) == before
 
 
 def test_a_state_without_a_pruner_is_refused(tmp_path: Path):

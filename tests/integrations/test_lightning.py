@@ -21,7 +21,7 @@ from trainonce.errors import BudgetError, PrunerError, TrainonceError
 
 pytest.importorskip("lightning", reason="needs lightning")
 
-from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint
+from lightning.pytorch.callbacks import ModelCheckpoint
 
 from integrations.lightning_runs import (
     EPOCHS,
@@ -142,29 +142,6 @@ def test_the_controllers_losses_are_not_logged(tmp_path: Path):
     assert logged == ["loss"] * STEPS
 
 
-def test_an_average_follows_the_cuts_and_is_resumed(whole: Any, tmp_path: Path):
-    def fit(out: Path, *others: Any, is_first: bool, **options: Any) -> tuple[Net, Any]:
-        net, average = Net(), EMAWeightAveraging(decay=0.8)
-        both = [make_callback(), average][:: 1 if is_first else -1]
-        make_trainer(out, *both, *others).fit(net, loader(), loader(16), **options)
-        return net, average
-
-    net, average = fit(tmp_path / "whole", is_first=False)
-    assert [tensor.shape for tensor in net.parameters()] == [tensor.shape for tensor in whole[0].parameters()]
-    # At the end Lightning puts the average into the module.
-    assert digest(net) == digest(average._average_model.module)
-    assert digest(net) != digest(whole[0]), "the average is the model itself"
-    with pytest.raises(KilledError):
-        fit(tmp_path / "killed", Kill(3), is_first=True)
-    resumed, _ = fit(
-        tmp_path / "killed",
-        is_first=True,
-        ckpt_path=str(tmp_path / "killed" / "epoch=2.ckpt"),
-        weights_only=True,
-    )
-    assert digest(resumed) == digest(net)
-
-
 def test_the_best_checkpoint_is_a_small_one(tmp_path: Path):
     class Worsening(Net):
         def validation_step(self, batch: Any, batch_idx: int) -> None:
@@ -207,14 +184,15 @@ def test_a_loaded_module_can_be_pruned_further(whole: Any, tmp_path: Path):
     assert macs(net) <= 0.8 * before
 
 
-def test_two_processes_train_one_small_module(tmp_path: Path):
+def test_two_processes_train_one_small_module_and_resume_it(tmp_path: Path):
     if not dist.is_available() or not dist.is_gloo_available():
         pytest.skip("this torch has no gloo")
     run_two(Path(__file__).with_name("lightning_runs.py"), str(tmp_path))
     first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2))
     assert first == second
-    assert first["share"] <= 0.5
-    assert (first["cuts"], first["steps"]) == (2, STEPS)
+    assert first["whole"]["share"] <= 0.5
+    assert (first["whole"]["cuts"], first["whole"]["steps"]) == (2, STEPS)
+    assert first["from 0"] == first["from 2"] == first["whole"]
 
 
 def test_bad_input_is_refused_in_one_line(whole: Any, tmp_path: Path):
@@ -226,7 +204,7 @@ def test_bad_input_is_refused_in_one_line(whole: Any, tmp_path: Path):
     before = digest(net)
     with pytest.raises(BudgetError):
         make_trainer(tmp_path, make_callback(keep_flops=0.001)).fit(net, loader())
-    with pytest.raises(PrunerError, match="no end that is known"):
+    with pytest.raises(PrunerError, match="length of this run is not known"):
         make_trainer(tmp_path, make_callback(), max_epochs=-1).fit(net, loader())
     with pytest.raises(PrunerError, match="of another model"):
         make_trainer(tmp_path, make_callback()).fit(
@@ -237,6 +215,18 @@ def test_bad_input_is_refused_in_one_line(whole: Any, tmp_path: Path):
         make_trainer(tmp_path, make_callback()).fit(
             net, loader(), ckpt_path=str(tmp_path / "plain" / "epoch=0.ckpt"), weights_only=True
         )
+    for changes, length, words in (
+        (
+            {"keep_flops": 0.6},
+            {},
+            "is of a run with keep_flops=0.5, total_steps=32, and this one has keep_flops=0.6",
+        ),
+        ({}, {"max_steps": 40}, "and this one has total_steps=40"),
+    ):
+        with pytest.raises(PrunerError, match=words):
+            make_trainer(tmp_path, make_callback(**changes), **length).fit(
+                net, loader(), ckpt_path=str(whole[2] / "epoch=3.ckpt"), weights_only=True
+            )
     assert digest(net) == before
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ pytest.importorskip("transformers", reason="needs transformers")
 pytest.importorskip("accelerate", reason="needs accelerate")
 
 from integrations.hugging_face import SCHEDULE, STEPS, Kill, llama, make_trainer
-from trainonce.integrations.transformers import TrainOnceCallback
+from trainonce.integrations.transformers import TrainOnceCallback, load
 
 pytestmark = pytest.mark.filterwarnings("ignore::trainonce.ShortRunWarning")
 
@@ -64,11 +65,42 @@ def test_a_checkpoint_of_another_run_is_refused(whole: Any, tmp_path: Path):
     with pytest.raises(PrunerError, match="of another model"):
         trainer.train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-{STEPS}")
     assert digest(trainer.model) == before
-    other, _ = make_trainer(
-        tmp_path, callback=TrainOnceCallback(keep_flops=0.8, schedule=SCHEDULE, round_to=1)
-    )
-    with pytest.raises(PrunerError):
-        other.train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-15")
+    other_budget = TrainOnceCallback(keep_flops=0.8, schedule=SCHEDULE, round_to=1)
+    for changes, words in (
+        ({"callback": other_budget}, "with keep_flops=0.7, total_steps=24, and this one has keep_flops=0.8"),
+        ({"max_steps": 30}, "and this one has total_steps=30"),
+    ):
+        other, _ = make_trainer(tmp_path, **changes)
+        before = digest(other.model)
+        with pytest.raises(PrunerError, match=words):
+            other.train(resume_from_checkpoint=f"{whole.args.output_dir}/checkpoint-15")
+        assert digest(other.model) == before
+
+
+def test_a_folder_that_is_damaged_is_refused(whole: Any, tmp_path: Path):
+    source = Path(whole.args.output_dir) / f"checkpoint-{STEPS}"
+    for name, change, words in (
+        ("trainonce/state.json", lambda path: path.write_bytes(path.read_bytes()[:-9]), "is corrupt"),
+        ("trainonce/state.safetensors", lambda path: path.write_bytes(b"0"), "is corrupt"),
+        ("model.safetensors", lambda path: path.write_bytes(path.read_bytes()[:100]), "can't be read"),
+        # What it asks for is never done: pickles are not opened.
+        (
+            "model.safetensors",
+            lambda path: path.rename(path.with_name("pytorch_model.bin")),
+            "has no weights",
+        ),
+    ):
+        folder = tmp_path / words
+        shutil.copytree(source, folder)
+        change(folder / name)
+        model = llama()
+        before = digest(model)
+        with pytest.raises(TrainonceError, match=rf"^[^\n]*{words}[^\n]*$"):
+            load(folder, into=model)
+        assert digest(model) == before
+        shutil.rmtree(folder)
+    with pytest.raises(PrunerError, match="saved without TrainOnceCallback"):
+        load(tmp_path / "nowhere")
 
 
 def test_a_second_training_of_the_same_model_is_refused(whole: Any):
@@ -80,7 +112,7 @@ def test_a_callback_that_comes_late_is_refused(tmp_path: Path):
     trainer, callback = make_trainer(tmp_path)
     trainer.remove_callback(callback)
     trainer.add_callback(TrainOnceCallback(keep_flops=0.7))
-    with pytest.raises(PrunerError, match="came too late"):
+    with pytest.raises(PrunerError, match="was added too late"):
         trainer.train()
 
 

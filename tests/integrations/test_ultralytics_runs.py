@@ -144,6 +144,18 @@ def test_a_small_model_can_be_made_smaller(finished: Path, settings: dict[str, A
     assert num_parameters(model.model) <= 0.5 * num_parameters(YOLO(finished).model)
 
 
+def test_a_second_training_of_the_same_object_cuts_no_more(settings: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    model = prune(YOLO("yolov8n.yaml"), keep_params=0.5)
+    model.train(epochs=2, name="first", **settings)
+    before = shapes(model.model)
+    model.train(epochs=1, name="second", **settings)
+    assert model.trainer.pruner is None
+    assert shapes(YOLO(model.trainer.best).model) == before
+    prune(model, keep_params=0.5).train(epochs=2, name="third", **settings)
+    assert num_parameters(model.model) < 0.51 * sum(shape.numel() for shape in before.values())
+
+
 def test_a_small_model_keeps_its_classes(finished: Path, settings: dict[str, Any], tmp_path: Path) -> None:
     other = tmp_path / "data.yaml"
     other.write_text(Path(settings["data"]).read_text().replace("1: blue", "1: blue, 2: green"))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
+
+from support.elsewhere import run_without_trainonce
 
 # Read when ultralytics is imported: no settings in the user's home, nothing from the network or pip.
 os.environ.setdefault("YOLO_CONFIG_DIR", tempfile.mkdtemp())
@@ -57,14 +57,7 @@ def draw(folder: Path, *, num_pictures: int = 8) -> Path:
 
 
 WITHOUT = """
-import json, sys
-
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "trainonce":
-            raise ImportError(f"{name} is not here")
-
-sys.meta_path.insert(0, Refuse())
+import json
 from ultralytics import YOLO
 
 found = {}
@@ -82,21 +75,11 @@ for weights, settings in json.loads(sys.argv[1]).items():
         "num_parameters": sum(part.numel() for part in model.model.parameters()),
         "refusal": refusal,
     }
-assert not any(name.partition(".")[0] == "trainonce" for name in sys.modules)
 print("FOUND", json.dumps(found))
 """
 
 
 def opened_without_trainonce(settings: dict[str, dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
     """For each weights file, what a process that can't import trainonce finds in it."""
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, json.dumps(settings)],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.partition("FOUND ")[2])
+    said = run_without_trainonce(WITHOUT, json.dumps(settings), folder=folder)
+    return json.loads(said.partition("FOUND ")[2])

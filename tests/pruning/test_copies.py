@@ -40,7 +40,7 @@ def begun(**settings: Any) -> tuple[nn.Module, torch.optim.Optimizer, trainonce.
 def words(kind: str) -> str:
     return (
         rf"^an averaged copy of this model \({kind}[^\n]*\) would not follow [^\n]*followers=\[it\]\), or "
-        r"followers=\[\] if it is no average of this model\.$"
+        r"followers=\[\] if it is not an average of this model\.$"
     )
 
 

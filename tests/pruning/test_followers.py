@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import trainonce
-from support.averages import AVERAGES, Caching, averaging, like, same_update, update
+from support.averages import AVERAGES, Caching, averaging, like, narrowed, same_update, update
 from support.digits import attached, convolutional, train
 from trainonce import PrunerError, Schedule
 from trainonce.pruning import policies
-from trainonce.structure.plan import Plan
 
 SCHEDULE = Schedule(search_from=5, shrink_from=10, first_cut_from=20, settle_from=35, update_every=1)
 STEPS = 60
@@ -32,14 +31,6 @@ def with_pruner(model: nn.Module, optimizer: Any, **settings: Any) -> trainonce.
     return attached(
         model, optimizer, STEPS, **{"policy": policies.FilterNorm(), "schedule": SCHEDULE} | settings
     )
-
-
-def narrowed(state: dict[str, Tensor], plan: Plan) -> dict[str, Tensor]:
-    """A state dict with only the entries that a plan keeps, by plain indexing."""
-    state = dict(state)
-    for cut in plan.cuts:
-        state[cut.tensor] = state[cut.tensor].index_select(cut.axis, torch.tensor(cut.kept))
-    return state
 
 
 @pytest.mark.parametrize("is_named", [True, False], ids=["named", "found"])
@@ -156,6 +147,45 @@ def test_a_run_with_an_average_resumes_bit_for_bit(stop: int, order: str):
     resumed.finish()
     wanted = average.state_dict()
     assert all(torch.equal(part, wanted[name]) for name, part in second.state_dict().items())
+
+
+@pytest.mark.parametrize("order", ["attach first", "restore first"])
+@pytest.mark.parametrize("stop", [15, 30])
+def test_an_average_that_rarely_moves_follows_in_a_resumed_run(order: str, stop: int):
+    """Stochastic weight averaging: it differs from the model, and stays so beyond the next cut."""
+
+    def built() -> tuple[nn.Module, Any, AveragedModel]:
+        model, optimizer = begun()
+        return model, optimizer, AveragedModel(model)
+
+    def one_half(thing: nn.Module, optimizer: Any, average: Any, pruner: Any, steps: range) -> None:
+        def after(step: int, _cut: bool) -> None:
+            if step in (5, 14, 50):
+                average.update_parameters(thing)
+
+        train(thing, optimizer, pruner, steps=steps, size=8, after=after)
+
+    model, optimizer, average = built()
+    pruner = with_pruner(model, optimizer)
+    one_half(model, optimizer, average, pruner, range(stop))
+    saved = copy.deepcopy([thing.state_dict() for thing in (pruner, model, optimizer, average)])
+    one_half(model, optimizer, average, pruner, range(stop, STEPS))
+    again, other, second = built()
+    if order == "attach first":
+        resumed = with_pruner(again, other)
+        resumed.load_state_dict(saved[0])
+        for thing, state in zip((again, other, second), saved[1:], strict=True):
+            thing.load_state_dict(state)
+    else:
+        trainonce.restore(again, saved[0])
+        for thing, state in zip((again, other, second), saved[1:], strict=True):
+            thing.load_state_dict(state)
+        resumed = with_pruner(again, other)
+        resumed.load_state_dict(saved[0])
+    one_half(again, other, second, resumed, range(stop, STEPS))
+    wanted = average.state_dict()
+    assert all(torch.equal(part, wanted[name]) for name, part in second.state_dict().items())
+    assert second.module[1][0].weight.shape == resumed.finish()[1][0].weight.shape
 
 
 def refused(words: str, followers: Any) -> None:

@@ -120,9 +120,9 @@ def test_what_does_not_fit_is_refused(stopped: list[Any]):
     refused("resnet", state, "model must be an nn.Module, got str")
     refused(convolutional(7), state, "this state is of another model, or the model has been cut already")
     refused(nn.Linear(2, 2), state, "this state is of another model")
-    refused(convolutional(6), {"weights": 1}, "this is no pruner's state of version 2")
-    refused(convolutional(6), None, "this is no pruner's state")
-    refused(convolutional(6), state | {"cuts": 3}, "the pruner's state is damaged: its cuts are no list")
+    refused(convolutional(6), {"weights": 1}, "this is not a pruner state of version 2")
+    refused(convolutional(6), None, "this is not a pruner state")
+    refused(convolutional(6), state | {"cuts": 3}, "the pruner's state is damaged: its cuts are not a list")
     old = {key: value for key, value in state.items() if key != "plans"}
     refused(convolutional(6), old, "this state was saved without its plans, by an older trainonce. Attach")
     refused(convolutional(6), state, "followers must be a list", followers="ema")

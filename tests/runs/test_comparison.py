@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from support.finished import make_report
 from trainonce.cli import main
+from trainonce.data.identity.describing import describe_tensors
 from trainonce.runs.report.comparing import compare_runs, differing_settings
 from trainonce.runs.report.scatter import accuracy_over_flops
 from trainonce.runs.report.writing import distinct_names
@@ -94,6 +96,61 @@ def test_the_smallest_may_be_the_most_accurate_and_as_accurate_as_dense(runs: li
         "tenth is both the smallest and the most accurate small model: 90.00 % top-1 with 10.0 % "
         "of the FLOPs, as accurate as dense, within the noise."
     ) in page.read_text(encoding="utf-8")
+
+
+def make_metric_folder(place: Path, *, keep: float, **metrics: float) -> Path:
+    folder = make_folder(place, keep=keep, top1=0.0)
+    report = json.loads((folder / "report.json").read_text())
+    report["config"].pop("data")
+    report.pop("baseline", None)
+    for record in [*report["history"], report["after"]]:
+        record |= {"top1": None, "top5": None, "metrics": metrics}
+    (folder / "report.json").write_text(json.dumps(report))
+    return folder
+
+
+def test_runs_without_top1_are_compared_by_the_metric_that_all_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    places = {"dense": 1.0, "half": 0.5, "third": 0.3}
+    folders = [
+        make_metric_folder(tmp_path / name, keep=keep, mae=1 - keep, r2=keep) for name, keep in places.items()
+    ]
+    page = tmp_path / "page.html"
+    assert main(["report", *map(str, folders), "--out", str(page)]) == 0
+    text, said = page.read_text(encoding="utf-8"), capsys.readouterr().out
+    assert text.count('<g class="point ') == text.count('<path class="curve ') == 3
+    assert "half is the best small model, MAE 0.5 with 50.0 % of the FLOPs; third is the smallest" in text
+    assert "<td>+0.5</td>" in text.replace("\n  ", "")
+    assert "+0.7" in said
+    for words in ("top-1", "Top-1", "95 %", "accurate"):
+        assert words not in text
+        assert words not in said
+
+
+def test_runs_that_have_no_score_in_common_share_no_chart(tmp_path: Path):
+    folders = [
+        make_metric_folder(tmp_path / "one", keep=0.5, mae=1.0),
+        make_metric_folder(tmp_path / "two", keep=0.5, mean_iou=50.0),
+    ]
+    page = tmp_path / "page.html"
+    assert main(["report", *map(str, folders), "--out", str(page)]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert '<g class="point ' not in text
+    assert "MAE 1" in text
+    assert "mean IoU 50.00 %" in text
+
+
+@pytest.mark.parametrize("is_other", [False, True])
+def test_a_dense_run_of_other_data_is_told(
+    runs: list[Path], is_other: bool, caplog: pytest.LogCaptureFixture
+):
+    for folder, number in zip(runs[:2], (0, int(is_other)), strict=True):
+        tensors = (torch.full((4, 2), number), torch.zeros(4))
+        data = {"version": 1, "classes": None, "settings": {}, "training": describe_tensors(tensors[:1])}
+        (folder / "data.json").write_text(json.dumps(data | {"validation": describe_tensors(tensors)}))
+    assert main(["report", str(runs[1]), "--baseline", str(runs[0])]) == 0
+    assert ("not measured on the same data" in caplog.text) == is_other
 
 
 def test_only_settings_that_differ_are_shown(runs: list[Path]):

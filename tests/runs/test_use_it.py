@@ -106,6 +106,20 @@ def test_a_run_of_fit_names_what_only_its_author_knows():
     assert "Train it again" not in found
 
 
+def test_a_run_of_fit_without_classes_is_exported_in_python():
+    report = make_report()
+    report["config"] = {"model": "Net", "keep_flops": 0.5}
+    report["after"] |= {"top1": None, "metrics": {"mae": 0.5}}
+    assert snippets(report).keys() == {"Load it", "Export it to ONNX"}
+    assert "torch.onnx.export(small, (inputs,)" in snippets(report)["Export it to ONNX"]
+    report.pop("baseline", None)
+    assert "train one with <code>keep_flops=1</code>" in render_page(report)
+    card = render_card(report)
+    assert card.startswith("# Net, pruned\n")
+    assert "validated on one data set only" in card
+    assert "tenths of a point" not in card
+
+
 def test_before_there_is_a_small_model_there_is_nothing_to_use():
     assert usage_of(make_report() | {"before": None}) is None
     assert "Use it" not in render_page(make_report() | {"before": None})

@@ -95,7 +95,7 @@ def test_other_predictions_are_told():
 def test_a_dense_run_and_one_that_still_trains_have_verdicts_of_their_own():
     dense = report_with(config__keep_flops=1.0, agreement=None, after__num_samples=360)
     assert verdict_of(dense) == (
-        "This is dense training, nothing was cut: 80.00 % top-1 (95 % interval 75.6 to 83.8 on 360 images)."
+        "Dense training, nothing was cut: 80.00 % top-1 (95 % interval 75.6 to 83.8 on 360 images)."
     )
     assert "--baseline" not in render_page(dense)
     young = report_with(before=None, history=make_report()["history"][:2])

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn, get_ema_multi_avg_fn
 
 from support.digits import convolutional
+from trainonce.structure.plan import Plan
 
 
 class Caching:
@@ -59,6 +60,14 @@ AVERAGES: dict[str, tuple[Callable[[nn.Module], Any], str]] = {
     "ultralytics": (by_ultralytics, "ema"),
     "own, with cached tensors": (Caching, "ema"),
 }
+
+
+def narrowed(state: dict[str, Tensor], plan: Plan) -> dict[str, Tensor]:
+    """A state dict with only the entries that a plan keeps, by plain indexing."""
+    state = dict(state)
+    for cut in plan.cuts:
+        state[cut.tensor] = state[cut.tensor].index_select(cut.axis, torch.tensor(cut.kept))
+    return state
 
 
 def update(average: Any, model: nn.Module) -> None:

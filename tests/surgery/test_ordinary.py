@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import pickle
 import pickletools
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from torch import nn
 import trainonce
 from graphs import GRAPHS
 from graphs.subjects import fresh, inspected, output_tensors
+from support.elsewhere import run_without_trainonce
 from trainonce.surgery.slicing import PLANS, plans_of
 from trainonce.zoo.sources import build
 
@@ -33,14 +32,6 @@ KINDS = {
 }
 
 READER = """
-import sys
-
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "trainonce":
-            raise ImportError(f"{name} is not here")
-
-sys.meta_path.insert(0, Refuse())
 import torch
 
 for file in sys.argv[1:]:
@@ -52,7 +43,6 @@ for file in sys.argv[1:]:
     found = getattr(found, "logits", found)
     found = found[0] if isinstance(found, tuple) else found
     assert torch.equal(found, saved["outputs"]), file
-assert not any(name.partition(".")[0] == "trainonce" for name in sys.modules)
 print("all equal")
 """
 
@@ -131,14 +121,8 @@ def test_small_models_open_where_trainonce_cant_be_imported(tmp_path: Path):
         outputs = output_tensors(model, example)[0]
         files.append(tmp_path / f"{kind}.pt")
         torch.save({"model": model, "inputs": inputs, "outputs": outputs}, files[-1])
-    found = subprocess.run(
-        [sys.executable, "-c", READER, *map(str, files)],
-        env={"PYTHONPATH": str(TESTS), "PATH": "", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert found.stdout.strip() == "all equal", found.stderr[-2000:]
+    said = run_without_trainonce(READER, *map(str, files), python_path=str(TESTS))
+    assert said.strip() == "all equal"
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_a_teacher_that_the_loss_lacks_is_missed_at_the_first_step():
     loss = cross_entropy(model(images), labels)
     loss.backward()
     optimizer.step()
-    with pytest.raises(PrunerError, match=r"but the loss is without it.*pruner\.taught"):
+    with pytest.raises(PrunerError, match=r"but the loss doesn't use it.*pruner\.taught"):
         pruner.step(lambda: loss)
 
 
@@ -132,7 +132,7 @@ def test_what_is_no_teacher_is_refused(teacher: Any, words: str):
 
 def test_the_model_itself_is_no_teacher():
     model = perceptron(8)
-    with pytest.raises(SettingError, match="has weights of the model itself"):
+    with pytest.raises(SettingError, match="shares weights with the model"):
         attached(model, torch.optim.SGD(model.parameters(), lr=0.1), 400, teacher=model)
 
 

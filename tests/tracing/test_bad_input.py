@@ -203,7 +203,9 @@ def test_plan_used_twice(action: Callable):
     plan = trainonce.Plan.random(partition_of(model), keep=0.5)
     trainonce.cut(model, plan)
     words = refused(lambda: action(model, plan), model, trainonce.PlanError)
-    expected = "was cut by this plan before" if action is trainonce.cut else "this one has (6, 3, 3, 3)"
+    expected = (
+        "has already been applied to this model" if action is trainonce.cut else "this one has (6, 3, 3, 3)"
+    )
     assert expected in words
 
 

@@ -72,7 +72,7 @@ def test_segmentation_counts_pixels():
 )
 def test_the_words_say_what_was_counted(agreement: dict[str, Any], words: str):
     report = {"agreement": agreement | {"largest_difference": 1e-7}, "before": {}}
-    assert remarks_on(report) == [f"cut = uncut: {words}, largest difference 1.0e-07"]
+    assert remarks_on(report) == [f"before and after the cut: {words}, largest difference 1.0e-07"]
 
 
 @pytest.mark.parametrize(

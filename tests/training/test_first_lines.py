@@ -50,7 +50,7 @@ def test_the_first_lines_say_what_is_trained_on_what(tmp_path: Path):
         f"model: Net, {result.report['before']['macs'] / 1000:.2f} k FLOPs (multiply-adds of one "
         "sample), 4.11 k parameters"
     )
-    assert start == "start: the weights that the model has; defaults of training from scratch"
+    assert start == "start: the model's own weights; defaults for training from scratch"
     assert (
         budget == f"budget: 50 % of the FLOPs, at most {0.5 * result.report['before']['macs'] / 1000:.2f} k"
     )

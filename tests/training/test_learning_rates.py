@@ -103,6 +103,17 @@ def test_what_did_not_count_is_said_and_not_written_down(tmp_path: Path):
     assert result.report["optimizer"] == "AdamW"
 
 
+@pytest.mark.parametrize("has_scheduler", [False, True])
+def test_a_scheduler_that_is_not_stepped_is_said(has_scheduler: bool):
+    model, view = make_net(), Listener()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    if has_scheduler:
+        torch.optim.lr_scheduler.StepLR(optimizer, 10)
+    fit(model, make_data(), settings=make_settings(epochs=1, keep_flops=1), optimizer=optimizer, view=view)
+    said = "is not stepped: its learning rate begins at 0.001 and follows sched=cosine"
+    assert any(said in line for line in view.lines) == has_scheduler
+
+
 def test_an_optimizer_itself_is_taken_if_it_trains_this_model():
     net = make_net()
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from torch.utils import data as torch_data
 from torch.utils.data import (
     DataLoader,
@@ -17,6 +18,7 @@ from support.numbered import DATA, Numbers
 from support.runs import make_net
 from trainonce.errors import SettingError
 from trainonce.training import fit
+from trainonce.training.batches.order import Order
 from trainonce.training.batches.sources import as_source
 
 
@@ -28,8 +30,42 @@ class OwnSampler(torch_data.Sampler):
         return 5
 
 
-class OwnOrder(SubsetRandomSampler):
-    pass
+class NoLength(torch_data.Sampler):
+    def __iter__(self) -> Any:
+        return iter(range(5))
+
+
+class Outside(OwnSampler):
+    def __iter__(self) -> Any:
+        return iter(range(16, 21))
+
+
+class Twice(OwnSampler):
+    def __iter__(self) -> Any:
+        return iter([1, 2, 2, 3, 4])
+
+
+class Failing(OwnSampler):
+    def __iter__(self) -> Any:
+        raise RuntimeError("the disk is gone")
+
+
+class Shorter(OwnSampler):
+    """Gives less in later epochs."""
+
+    count = 6
+
+    def __iter__(self) -> Any:
+        self.count -= 1
+        return iter(range(self.count))
+
+
+class Stream(torch_data.IterableDataset):
+    def __iter__(self) -> Any:
+        return iter([])
+
+    def __len__(self) -> int:
+        return 20
 
 
 class OwnLoader(DataLoader):
@@ -40,15 +76,24 @@ class OwnLoader(DataLoader):
 
 
 REFUSED = {
-    "own sampler": (
-        lambda: DataLoader(Numbers(), batch_size=2, sampler=OwnSampler()),
+    **{
+        kind: (lambda make=make: DataLoader(Numbers(), batch_size=2, sampler=make()), what, words)
+        for kind, make, what, words in (
+            ("no length", NoLength, "training", "NoLength without a length"),
+            ("outside of the data", Outside, "training", "Outside must give numbers from 0 to 19"),
+            ("own failure", Failing, "training", "Failing has failed .*the disk is gone"),
+            ("twice in validation", Twice, "validation", "Twice gives samples more than once"),
+        )
+    },
+    "no lists": (
+        lambda: DataLoader(Numbers(), batch_sampler=OwnSampler()),
         "training",
-        "OwnSampler",
+        "OwnSampler must give lists of numbers",
     ),
-    "own subset": (
-        lambda: DataLoader(Numbers(), batch_size=2, sampler=OwnOrder([1, 2])),
+    "a stream": (
+        lambda: DataLoader(Stream(), batch_size=2),
         "training",
-        "OwnOrder",
+        r"Stream, which can't be asked for a sample by its number.*trainonce\.attach",
     ),
     "own loader": (
         lambda: OwnLoader(Numbers(), batch_size=2),
@@ -65,14 +110,17 @@ REFUSED = {
         "training",
         "draws 50 of 20 samples per epoch",
     ),
-    "own batches": (
-        lambda: DataLoader(Numbers(), batch_sampler=torch_data.BatchSampler(OwnSampler(), 2, False)),
-        "training",
-        "custom batch_sampler",
-    ),
     "no batches": (lambda: DataLoader(Numbers(), batch_size=None), "training", "batch_size=None"),
     "distributed": (
         lambda: DataLoader(Numbers(), batch_size=2, sampler=torch_data.DistributedSampler(Numbers(), 2, 0)),
+        "training",
+        "DistributedSampler",
+    ),
+    "distributed batches": (
+        lambda: DataLoader(
+            Numbers(),
+            batch_sampler=torch_data.BatchSampler(torch_data.DistributedSampler(Numbers(), 2, 0), 2, False),
+        ),
         "training",
         "DistributedSampler",
     ),
@@ -130,6 +178,12 @@ def test_what_can_not_be_repeated_exactly_is_refused_in_one_line(kind: str):
         as_source(make(), what)
     assert "\n" not in str(caught.value)
     assert what in str(caught.value)
+
+
+def test_an_epoch_that_is_shorter_than_the_first_ends_the_run_in_one_line():
+    drawing = as_source(DataLoader(Numbers(), batch_size=2, sampler=Shorter()), "training").drawing
+    with pytest.raises(SettingError, match="Shorter gave 4 samples in epoch 3 and 5 in the first"):
+        Order(torch.arange(20), 2, 0, drawing).batch(2 * 2)
 
 
 def test_a_loader_without_a_batch_size_is_refused():

@@ -128,7 +128,7 @@ def test_a_run_from_a_file_starts_there_and_says_so(file: Path, tmp_path: Path):
     assert same_weights(mine.model, told.model)
     (start,) = [line for line in view.lines if line.startswith("start: ")]
     assert start == (
-        f"start: 16 tensors of {file}; defaults of fine-tuning: lr 0.01, warmup_epochs 0.0, "
+        f"start: 16 tensors of {file}; defaults for fine-tuning: lr 0.01, warmup_epochs 0.0, "
         "search_from 0.02, shrink_from 0.1, first_cut_from 0.3, settle_from 0.6, zero_within 0.05"
     )
     assert mine.report["start"] == start.removeprefix("start: ")
@@ -136,7 +136,7 @@ def test_a_run_from_a_file_starts_there_and_says_so(file: Path, tmp_path: Path):
     config = read_config(tmp_path / "run")
     assert (config["weights"], len(config["weights_sha256"])) == (str(file), 64)
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "defaults of fine-tuning" in page
+    assert "defaults for fine-tuning" in page
 
 
 def test_what_was_set_otherwise_is_said(file: Path):
@@ -145,7 +145,7 @@ def test_what_was_set_otherwise_is_said(file: Path):
     settings = make_settings(pretrained=True, lr=None, epochs=2, keep_flops=1, search_from=0.1)
     fit(make_net(), make_data(), settings=settings, optimizer=make, view=view)
     (start,) = [line for line in view.lines if line.startswith("start: ")]
-    assert start.startswith("start: the weights that the model has, which are pretrained; defaults of fine-")
+    assert start.startswith("start: the model's own weights, pretrained; defaults for fine-")
     assert start.endswith("; set otherwise: lr 0.003, search_from 0.1")
 
 
@@ -199,7 +199,7 @@ def test_fit_takes_the_start_itself_or_in_its_settings(file: Path):
     direct = fit(make_net(), make_data(), weights=file, **short)
     inside = fit(make_net(), make_data(), settings=Settings(weights=str(file)), **short)
     assert same_weights(direct.model, inside.model)
-    with pytest.raises(SettingError, match=r"weights is given beside settings.*Settings\(weights="):
+    with pytest.raises(SettingError, match=r"weights can't be combined with settings.*Settings\(weights="):
         fit(make_net(), make_data(), settings=Settings(), weights=file, **short)
     with pytest.raises(SettingError, match="weights must be the path of a file, got 3"):
         fit(make_net(), make_data(), weights=3, **short)  # type: ignore[arg-type]
@@ -213,7 +213,7 @@ def test_the_command_starts_from_a_file_of_another_data_set(
     torch.save(build("cifar:resnet20", wanted=Build(num_classes=100)).model.state_dict(), "donor.pth")
     assert main([*words, "--weights", "donor.pth", "--out", "run", "--batch-size", "256"]) == 0
     said = capsys.readouterr().err
-    assert "new head fc: 10 outputs instead of 100; defaults of fine-tuning: lr 0.01" in said
+    assert "new head fc: 10 outputs instead of 100; defaults for fine-tuning: lr 0.01" in said
     assert main([*words, "--weights", "config.yaml", "--out", "other"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert not Path("other").exists()

@@ -52,12 +52,6 @@ def run(*, teacher: Any = None, net: nn.Module | None = None, **changes: Any) ->
     return fit(net or make_net(), make_data(), settings=settings, teacher=teacher, **known)
 
 
-def taught_settings(**changes: Any) -> Settings:
-    return make_settings(
-        pretrained=True, lr=0.05, teacher=True, teacher_weight=0.75, teacher_temperature=3.0, **changes
-    )
-
-
 @pytest.mark.parametrize("stop", [3, 11, 20], ids=["before the cuts", "between", "after"])
 @pytest.mark.parametrize("kind", ["itself", "another"])
 def test_a_stopped_run_ends_with_the_same_bits(kind: str, stop: int, file: Path, tmp_path: Path):
@@ -95,7 +89,7 @@ def test_true_is_a_copy_of_the_first_weights_and_another_model_stays_as_it_is():
     itself, other = run(teacher=True), run(teacher=teacher)
     assert same_weights(itself.model, other.model)
     assert all(torch.equal(before[name], tensor) for name, tensor in weights(teacher).items())
-    assert itself.report["teacher"] == "the model as it is at the start, weight 0.5, temperature 2"
+    assert itself.report["teacher"] == "a frozen copy of the initial model, weight 0.5, temperature 2"
     assert other.report["teacher"] == "Net, weight 0.5, temperature 2"
 
 
@@ -107,23 +101,29 @@ def test_who_teaches_is_said_and_recorded(tmp_path: Path):
         out=tmp_path / "run",
         view=view,
     )
-    assert "teacher: Net, weight 0.25, with a loss of its own" in view.lines
+    assert "teacher: Net, weight 0.25, with a loss of your own" in view.lines
     config = read_config(tmp_path / "run")
     assert (config["teacher"], config["teacher_weight"], config["teacher_loss"]) == ("Net", 0.25, "mse_loss")
     assert len(config["teacher_sha256"]) == 64
     page = (tmp_path / "run" / "report.html").read_text()
     card = (tmp_path / "run" / "small" / "README.md").read_text()
-    assert "Taught by Net, weight 0.25, with a loss of its own." in page
-    assert "Taught by Net, weight 0.25, with a loss of its own." in card
+    assert "Distilled from Net, weight 0.25, with a loss of your own." in page
+    assert "Distilled from Net, weight 0.25, with a loss of your own." in card
 
 
 def test_true_and_a_model_take_weight_and_temperature_from_the_settings():
     view = Listener()
     run(teacher=make_net(9), epochs=2, teacher_weight=0.75, teacher_temperature=3.0, view=view)
     assert "teacher: Net, weight 0.75, temperature 3" in view.lines
-    inside = run(teacher=None, epochs=2, settings=taught_settings(epochs=2))
+    inside = run(settings=taught_settings(epochs=2))
     outside = run(teacher=Teacher(weight=0.75, temperature=3.0), epochs=2)
     assert same_weights(inside.model, outside.model)
+
+
+def taught_settings(**changes: Any) -> Settings:
+    return make_settings(
+        pretrained=True, lr=0.05, teacher=True, teacher_weight=0.75, teacher_temperature=3.0, **changes
+    )
 
 
 def where() -> Surroundings:
@@ -203,7 +203,7 @@ class Regressor(nn.Module):
         (nn.Sequential(nn.Flatten(), nn.Linear(192, 7)), {}, r"shape \(16, 7\), and the model's \(16, 4\)"),
         (
             make_net(),
-            {"settings": taught_settings()},
+            {"settings": make_settings(pretrained=True, teacher=True)},
             "the settings have a teacher, and teacher is given, too",
         ),
         (
@@ -236,7 +236,9 @@ def test_a_new_head_is_no_teacher(tmp_path: Path):
     head = {"head.weight": torch.zeros(9, 24), "head.bias": torch.zeros(9)}
     torch.save(make_net().state_dict() | head, tmp_path / "nine.pth")
     settings = make_settings(weights=str(tmp_path / "nine.pth"), teacher=True)
-    with pytest.raises(SettingError, match=r"whose last layer is new \(new head head: 4 outputs") as caught:
+    with pytest.raises(
+        SettingError, match=r"whose last layer is new and untrained \(new head head: 4 outputs"
+    ) as caught:
         run(settings=settings, out=tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
@@ -254,7 +256,7 @@ def test_the_command_trains_with_a_teacher_and_keeps_its_settings(
     assert "this run starts from scratch" in capsys.readouterr().err
     assert main([*words, "--weights", "donor.pth", "--out", "run"]) == 0
     said = capsys.readouterr().err
-    assert "teacher: the model as it is at the start, weight 0.25, temperature 2" in said
+    assert "teacher: a frozen copy of the initial model, weight 0.25, temperature 2" in said
     config = yaml.safe_load(Path("run/config.yaml").read_text())
     assert (config["teacher"], config["teacher_weight"]) == (True, 0.25)
     for name, value in (("teacher", False), ("teacher_weight", 0.5), ("teacher_temperature", "warm")):

@@ -96,13 +96,13 @@ def test_a_name_that_builds_another_model_is_left_out_or_refused(tmp_path: Path)
     [
         ({"name": "cifar:resnet32"}, "cifar:resnet32 with these arguments is not the dense form"),
         ({"name": "cifar:resnet21"}, "cifar:resnet21 with these arguments is not .*cifar has no model"),
-        ({"name": "resnet20"}, "this can't be saved with a model: 'resnet20' is no name of a model"),
+        ({"name": "resnet20"}, "this can't be saved with a model: 'resnet20' is not a model name"),
         ({"name": "cifar:resnet20", "arguments": {"depth": 3}}, "cifar:resnet20 with these arguments is not"),
         ({"name": "cifar:resnet20", "arguments": {"num_classes": -1}}, "cifar:resnet20 with these arguments"),
-        ({"arguments": {"num_classes": 3}}, "arguments belong to a name"),
+        ({"arguments": {"num_classes": 3}}, "arguments= needs name="),
         ({"classes": "cat"}, "classes must be a list of names"),
-        ({"classes": [1, 2]}, "this can't be saved with a model: the classes are no names"),
-        ({"classes": ["x" * MOST_BYTES]}, "what is known about this model takes"),
+        ({"classes": [1, 2]}, "this can't be saved with a model: the classes are not a list of names"),
+        ({"classes": ["x" * MOST_BYTES]}, "the description of this model takes"),
         ({"preprocessing": {"mean": [0.5]}}, "preprocessing must be a trainonce.Preprocessing, got dict"),
     ],
 )

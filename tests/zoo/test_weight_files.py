@@ -47,6 +47,9 @@ WRITERS: dict[str, Callable[[dict[str, torch.Tensor], Path], None]] = {
     "state_dict": lambda state, file: torch.save({"epoch": 3, "state_dict": state}, file),
     "model": lambda state, file: torch.save({"model": state, "optimizer": {"state": {}}}, file),
     "model_state_dict": lambda state, file: torch.save({"model_state_dict": state, "lr": 0.1}, file),
+    "arguments beside it": lambda state, file: torch.save(
+        {"state_dict": state, "args": argparse.Namespace(lr=0.1)}, file
+    ),
     "nested twice": lambda state, file: torch.save({"model": {"state_dict": state}}, file),
     "data parallel": lambda state, file: torch.save({f"module.{name}": state[name] for name in state}, file),
     "compiled": lambda state, file: torch.save(
@@ -99,9 +102,13 @@ BAD_FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
         r"asks to run code \(posix|not a file of weights",
     ),
     "a whole model": (lambda file: written(file, make_net()), r"asks to run code \(support\.runs\.Net\)"),
-    "a namespace": (
-        lambda file: written(file, {"model": {}, "args": argparse.Namespace()}),
-        r"asks to run code \(argparse\.Namespace\)",
+    "code beside a namespace": (
+        lambda file: written(file, {"args": argparse.Namespace(lr=Code(file.parent / "scar"))}),
+        r"asks to run code \(posix",
+    ),
+    "another name": (
+        lambda file: written(file, {"generator": make_net().state_dict(), "step": 1}),
+        r"holds no weights under state_dict, model_state_dict, .*, weights, but generator, step\. Save",
     ),
     "no tensors": (lambda file: written(file, {"epoch": 3, "model": {"a": 1}}), r"holds no weights"),
     "a tensor": (lambda file: written(file, torch.zeros(3)), r"holds no weights"),
@@ -197,9 +204,10 @@ def test_weights_of_another_model_are_refused_and_change_nothing(kind: str, tmp_
     assert same(model.state_dict(), before)
 
 
-def test_half_precision_becomes_the_models_own(tmp_path: Path):
+@pytest.mark.parametrize("are_counters_halved", [False, True])
+def test_half_precision_becomes_the_models_own(tmp_path: Path, are_counters_halved: bool):
     state = {
-        name: tensor.half() if tensor.is_floating_point() else tensor
+        name: tensor.half() if tensor.is_floating_point() or are_counters_halved else tensor
         for name, tensor in make_net(1).state_dict().items()
     }
     model = make_net(0)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainonce.cli.printing import say, show, show_json
+from trainonce.data.identity.keeping import warn_of_other_data
 from trainonce.errors import SettingError
 from trainonce.runs.file_names import COMPARISON
 from trainonce.runs.folder import room_in
@@ -54,9 +55,12 @@ def _report(arguments: argparse.Namespace) -> None:
     if len(folders) > MOST_RUNS:
         raise SettingError(f"{len(folders)} runs are too many for one page. Pass at most {MOST_RUNS}.")
     if len(folders) == 1 and arguments.out is not None:
-        raise SettingError("--out is where several runs are compared. Leave it out, or pass several runs.")
+        raise SettingError("--out names the comparison of several runs. Omit it, or pass several runs.")
     # All are read before anything is written.
     reports = [read_report(folder, baseline=arguments.baseline) for folder in folders]
+    if arguments.baseline is not None:
+        for folder in folders:
+            warn_of_other_data(folder, arguments.baseline)
     pages = []
     for folder, report in zip(folders, reports, strict=True):
         with room_in(folder):

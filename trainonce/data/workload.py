@@ -81,7 +81,8 @@ def check_image(image: Image.Image, stream: BinaryIO) -> None:
     codecs = {part[0] for part in getattr(image, "tile", ())}
     if codecs.intersection(_SLOW_CODECS) and width * height * len(image.getbands()) > MAX_SLOW_VALUES:
         raise OSError(
-            f"{width} x {height} pixels in a rare kind of {image.format} take too long. Save it as PNG"
+            f"{width} x {height} pixels in an unusual {image.format} encoding would take "
+            "too long to decode. Save it as PNG"
         )
     if "ppm_plain" in codecs and _content(stream).count(b"#") > MAX_COMMENTS:
         raise OSError(f"more than {MAX_COMMENTS} comments")

@@ -1,1 +1,1 @@
-"""A model, run: forward passes on any kind of example, outputs compared, the example's outline."""
+"""Running a model: forward passes on any kind of example, outputs compared, the outline of an example."""

@@ -1,1 +1,1 @@
-"""Adapters for other people's trainers: one module each, which needs that trainer's package."""
+"""Adapters for other trainers: one module each, which needs that trainer's package."""

@@ -1,4 +1,4 @@
-"""Hugging Face Accelerate: what an own loop needs besides `attach`, both of them one line.
+"""Hugging Face Accelerate: the two calls that a custom loop needs besides `attach`.
 
 pruner = trainonce.attach(model, optimizer, ...)   # after accelerator.prepare
 register(accelerator, pruner)                      # save_state and load_state have the pruner in them

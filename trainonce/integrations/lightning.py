@@ -16,13 +16,14 @@ from trainonce.integrations.lightning_steps import name_in, part_of, quiet, taug
 from trainonce.integrations.probe import ModelCall, first_call
 from trainonce.integrations.request import PruningRequest, advanced
 from trainonce.messages.plain_text import quoted
+from trainonce.pruning.guards.copies import copies_in
 from trainonce.pruning.pruner import Pruner
 from trainonce.pruning.restored import note_restored
 from trainonce.pruning.restoring import restore as restore_shapes
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
-    from lightning.pytorch.callbacks import ModelCheckpoint
+    from lightning.pytorch.callbacks import ModelCheckpoint, StochasticWeightAveraging, WeightAveraging
 except ImportError as error:
     raise MissingPackageError(
         f"this needs lightning ({error}). Install it with: pip install lightning"
@@ -80,6 +81,8 @@ class TrainOnceCallback(Callback):
         def on_load_checkpoint(checkpoint: dict[str, Any]) -> None:
             # A callback's own hook comes after the weights.
             if KEY in checkpoint or trainer.training:
+                if KEY in checkpoint and trainer.training:
+                    self._request.check_same_run(checkpoint[KEY]["pruner"], trainer.max_steps)
                 restore(pl_module, checkpoint)
                 self._saved = checkpoint[KEY] if trainer.training else None
             load(checkpoint)
@@ -108,6 +111,10 @@ class TrainOnceCallback(Callback):
                 state.pop("teacher", None)
             checkpoint[KEY] = {"module": self._name, "pruner": state}
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Count the steps of the run, before other callbacks change how batches are accumulated."""
+        self._total_steps = _total_steps(trainer, self._request)
+
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
@@ -127,7 +134,7 @@ class TrainOnceCallback(Callback):
                 "LightningModule a forward that training_step calls, or name the part to prune: "
                 f"TrainOnceCallback(module={name!r})."
             )
-        self._name, self._total_steps = name, _total_steps(trainer, self._request)
+        self._name = name
         if self._saved is None:
             # A module that was restored only to have its weights begins a new run.
             note_restored(call.module, ())
@@ -138,6 +145,12 @@ class TrainOnceCallback(Callback):
             total_steps=self._total_steps,
             state=self._saved["pruner"] if self._saved is not None else None,
         )
+        for callback in _callbacks(trainer, StochasticWeightAveraging, WeightAveraging):
+            if copies_in(callback, call.module):
+                self.pruner.follow(callback)
+        if self._saved is not None and self.pruner.num_steps >= self._total_steps:
+            # Resumed in an epoch that trains nothing anymore.
+            self.pruner.finish()
         self._saved = None
         optimizers[0].register_step_post_hook(self._note_step)
 
@@ -224,7 +237,7 @@ def restore(module: LightningModule, checkpoint: Mapping[str, Any]) -> None:
     saved = checkpoint.get(KEY)
     if saved is None:
         raise PrunerError(
-            "this checkpoint was saved without TrainOnceCallback: there is no pruner's state in it. Load its "
+            "this checkpoint was saved without TrainOnceCallback, so it has no pruner state. Load its "
             "weights into the module yourself, and fit without ckpt_path."
         )
     shapes = {name: tensor.shape for name, tensor in module.state_dict().items()}
@@ -252,13 +265,31 @@ def _follow(trainer: Trainer, pl_module: LightningModule) -> None:
 
 
 def _total_steps(trainer: Trainer, request: PruningRequest) -> int:
-    steps = request.options.get("total_steps", trainer.estimated_stepping_batches)
+    steps = request.options.get("total_steps", _steps_of(trainer))
     if not 0 < steps < float("inf"):
         raise PrunerError(
-            "this run has no end that is known now. Set the Trainer's max_steps, or pass "
+            "the length of this run is not known. Set the Trainer's max_steps, or pass "
             "TrainOnceCallback(total_steps=...)."
         )
     return int(steps)
+
+
+def _steps_of(trainer: Trainer) -> int | float:
+    """The optimizer steps that a trainer means to make."""
+    loop: Any = trainer.fit_loop
+    epochs, averages = loop.max_epochs, _callbacks(trainer, StochasticWeightAveraging)
+    measures = [vars(callback).get("_model_contains_batch_norm") for callback in averages]
+    if any(measures) and epochs not in (None, -1):
+        # It adds an epoch that only measures the average's batch norms.
+        loop.max_epochs = epochs - 1
+    try:
+        return trainer.estimated_stepping_batches
+    finally:
+        loop.max_epochs = epochs
+
+
+def _callbacks(trainer: Any, *kinds: type[Callback]) -> list[Callback]:
+    return [callback for callback in trainer.callbacks if isinstance(callback, kinds)]
 
 
 def _parameters_of(optimizer: torch.optim.Optimizer) -> set[int]:

@@ -6,15 +6,18 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from trainonce.errors import PrunerError
 from trainonce.integrations.teaching import answers_of, taught
 from trainonce.messages.plain_text import quoted
 from trainonce.pruning.pruner import Pruner
+
+if TYPE_CHECKING:
+    # At run time it may be missing, which the adapter says in its own words.
+    from lightning.pytorch import LightningModule
 
 _LOGGING = ("log", "log_dict")
 

@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from trainonce.errors import PrunerError
-from trainonce.messages.plain_text import quoted
+from trainonce.messages.plain_text import quoted, shown
 from trainonce.pruning.attachment import attach
 from trainonce.pruning.budget import check_one_budget
 from trainonce.pruning.pruner import Pruner
@@ -46,6 +46,27 @@ class PruningRequest:
         check_one_budget(options.get("keep_flops"), options.get("keep_params"))
         find_teacher(options.get("teacher"))
         return cls(dict(options))
+
+    def check_same_run(self, state: Mapping[str, Any], total_steps: int) -> None:
+        """Raise PrunerError for the state of a run with another budget or length; nothing has been cut yet.
+
+        Args:
+            state: What `pruner.state_dict()` returned.
+            total_steps: The trainer's number of optimizer steps; 0 or less if it counts epochs.
+        """
+        groups = state.get("groups") if isinstance(state, Mapping) else None
+        if not isinstance(groups, Mapping):
+            # What it is instead is said where it is loaded.
+            return
+        saved = {groups.get("counts"): groups.get("share"), "total_steps": state.get("total_steps")}
+        wanted = {"total_steps": total_steps if total_steps > 0 else None, **self.options}
+        for word in ("keep_flops", "keep_params", "total_steps"):
+            if wanted.get(word) is not None and saved.get(word) != wanted[word]:
+                was = ", ".join(f"{shown(name)}={shown(value)}" for name, value in saved.items())
+                raise PrunerError(
+                    f"this checkpoint is of a run with {was}, and this one has {word}={wanted[word]}. Resume "
+                    "with the settings of that run, or start a new one."
+                )
 
     def attach(
         self,

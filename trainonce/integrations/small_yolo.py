@@ -18,7 +18,7 @@ Ultralytics drops the optimizer's state from both files at the end of a run, and
 """
 
 REFUSAL = (
-    "this model was trained with trainonce and has other sizes than its yaml: train it further through "
+    "this model was pruned by trainonce, so its sizes differ from its yaml: to train it further, use "
     "keep_size or prune of trainonce.integrations.ultralytics"
 )
 """Stands for the first layer in a small model's yaml, where Ultralytics' parser stumbles over it.
@@ -35,13 +35,13 @@ def is_marked(yaml: Any) -> bool:
 def trainable(small: Any, *, num_classes: int) -> nn.Module:
     """A copy of a checkpoint's model, ready to be trained on these many classes."""
     if small is None or not is_marked(small.yaml):
-        raise PrunerError("pretrained would replace this model by one of other sizes. Leave it out.")
+        raise PrunerError("pretrained= would replace this model with one of other sizes. Leave it out.")
     if small.is_fused():
-        raise PrunerError("this model is fused for inference and can't be trained. Load the file anew.")
+        raise PrunerError("this model is fused for inference and can't be trained. Load the file again.")
     if small.yaml["nc"] != num_classes:
         raise PrunerError(
-            f"this model has {small.yaml['nc']} classes and the data has {num_classes}; its head would have "
-            "to be made anew. Train on data with the same classes."
+            f"this model has {small.yaml['nc']} classes and the data has {num_classes}, "
+            "so it would need a new head. Train on data with the same classes."
         )
     model = copy.deepcopy(small).float().requires_grad_(True)
     # The head keeps what it has computed for the last image's size.

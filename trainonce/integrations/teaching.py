@@ -1,4 +1,4 @@
-"""A teacher in somebody else's trainer: the model's calls are seen, and the loss gets the teacher's part."""
+"""A teacher in another library's trainer: model calls are recorded, and the loss gets the teacher's part."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ def taught(pruner: Pruner, loss: Tensor, answers: list[Answer], *, share: float 
         return loss
     if not answers:
         raise PrunerError(
-            f"the loss was computed without calling the {type(pruner.model).__name__} that is pruned, so its "
-            "teacher can't be asked the same. Leave out teacher=."
+            f"the loss was computed without calling the {type(pruner.model).__name__} "
+            "that is pruned, so the teacher can't be given the same inputs. Leave out "
+            "teacher=."
         )
     distances = [lessons.distance(answer.outputs, answer.args, answer.kwargs) for answer in answers]
     return lessons.taught(loss, share * sum(distances[1:], distances[0]) / len(distances))

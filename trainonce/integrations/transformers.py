@@ -24,24 +24,21 @@ from trainonce.integrations.accelerate import rewrap
 from trainonce.integrations.probe import first_call
 from trainonce.integrations.request import PruningRequest, advanced
 from trainonce.integrations.teaching import answers_of, taught
-from trainonce.messages.plain_text import shown_path
 from trainonce.pruning.distributed import unwrapped_model
 from trainonce.pruning.pruner import Pruner
-from trainonce.pruning.restored import note_restored
 from trainonce.pruning.restoring import restore
-from trainonce.storage.checkpoint.folder import is_written, read_checkpoint, write_checkpoint
+from trainonce.storage.checkpoint.folder import write_checkpoint
 
 try:
-    import transformers
-    from safetensors.torch import load_file
     from transformers import Trainer, TrainerCallback
+
+    from trainonce.integrations.small_transformers import STATE_FOLDER, load, read_state
 except ImportError as error:
     raise MissingPackageError(
         f"this needs transformers ({error}). Install it with: pip install transformers accelerate"
     ) from error
 
-STATE_FOLDER = "trainonce"
-"""Where a checkpoint of `Trainer` has the pruner's state."""
+__all__ = ["TrainOnceCallback", "load"]
 
 
 class TrainOnceCallback(TrainerCallback):
@@ -87,7 +84,7 @@ class TrainOnceCallback(TrainerCallback):
         """Begin a run; the pruner is attached at its first batch."""
         if self._trainer is None:
             raise PrunerError(
-                "TrainOnceCallback came too late to restore a checkpoint. Pass it to the Trainer: "
+                "TrainOnceCallback was added too late to restore a checkpoint. Pass it to the Trainer: "
                 "Trainer(..., callbacks=[TrainOnceCallback(...)])."
             )
         self._batch = None
@@ -151,7 +148,8 @@ class TrainOnceCallback(TrainerCallback):
 
         @wraps(load_from_checkpoint)
         def load(folder: str, *args: Any, **kwargs: Any) -> None:
-            self._saved = _read_state(folder)
+            self._saved = read_state(folder)
+            self._request.check_same_run(self._saved, trainer.args.max_steps)
             restore(unwrapped_model(trainer.model), self._saved)
             load_from_checkpoint(folder, *args, **kwargs)
 
@@ -204,66 +202,6 @@ def _share_of_step(trainer: Any, asked: Mapping[str, Any]) -> float:
         counts = trainer.model_accepts_loss_kwargs and asked["num_items_in_batch"] is not None
         is_scaled = counts or trainer.compute_loss_func is not None
     return 1 / trainer.current_gradient_accumulation_steps if is_scaled else 1.0
-
-
-def load(folder: str | Path, *, into: nn.Module | None = None) -> nn.Module:
-    """The model that a `Trainer` with this callback has saved, small as it was; in eval mode.
-
-    The config in the folder is the dense model's, so `from_pretrained` refuses the weights.
-
-    Args:
-        folder: What `trainer.save_model` or a checkpoint wrote.
-        into: The dense model, newly built; None: built from the config in the folder.
-    """
-    state = _read_state(folder)
-    model = _built_from(Path(folder)) if into is None else into
-    restore(model, state)
-    # No run continues here; a pruner that is attached to this model begins a new one.
-    note_restored(model, ())
-    weights: dict[str, Tensor] = {}
-    # One file, or several of a large model.
-    for file in Path(folder).glob("model*.safetensors"):
-        weights |= load_file(file)
-    keys = model.load_state_dict(weights, strict=False)
-    _check_complete(model, keys.missing_keys, keys.unexpected_keys, folder)
-    return model.eval()
-
-
-def _check_complete(model: nn.Module, missing: list[str], unexpected: list[str], folder: str | Path) -> None:
-    tensors = model.state_dict()
-    loaded = {tensors[name].data_ptr() for name in tensors.keys() - missing}
-    # Of weights that are tied, one is saved.
-    odd = [name for name in missing if tensors[name].data_ptr() not in loaded] + unexpected
-    if odd:
-        raise PrunerError(
-            f"{shown_path(Path(folder))} is not of this model: {odd[0]} is in one of them only. Pass the "
-            "dense model that was trained: load(folder, into=model)."
-        )
-
-
-def _built_from(folder: Path) -> nn.Module:
-    config = transformers.AutoConfig.from_pretrained(folder)
-    kind = getattr(transformers, (config.architectures or [""])[0], None)
-    if kind is None:
-        raise PrunerError(
-            f"{shown_path(folder)} is of a class that transformers doesn't have. Build the dense model "
-            "yourself and pass it: load(folder, into=model)."
-        )
-    model = kind(config)
-    if model.can_generate() and (folder / "generation_config.json").is_file():
-        model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
-    return model
-
-
-def _read_state(folder: str | Path) -> dict[str, Any]:
-    place = Path(folder) / STATE_FOLDER
-    if not is_written(place):
-        raise PrunerError(
-            f"{shown_path(Path(folder))} was saved without TrainOnceCallback: there is no pruner's state in "
-            "it. To start from its weights, load them with from_pretrained and train without "
-            "resume_from_checkpoint."
-        )
-    return read_checkpoint(place)
 
 
 @contextmanager

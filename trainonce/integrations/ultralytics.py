@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from trainonce.errors import MissingPackageError, PrunerError
 from trainonce.integrations.request import PruningRequest
 from trainonce.integrations.small_yolo import STATE, is_marked, marked, trainable, unmarked, without_features
+from trainonce.integrations.yolo_settings import check_arguments, count_steps, image_for
 from trainonce.integrations.yolo_teaching import YoloLessons, check_yolo_teacher
-from trainonce.messages.plain_text import quoted, shown
+from trainonce.messages.plain_text import quoted
 from trainonce.pruning.guards.copies import follows_by_itself
 from trainonce.pruning.pruner import Pruner
 from trainonce.pruning.restoring import restore
@@ -44,9 +45,15 @@ _EVENTS = (
 )
 """What Ultralytics calls; a method of the same name answers."""
 
+KEEPS_SIZE = (
+    "the last training made this model small, so this one keeps its size. To cut more, call prune again."
+)
+
 
 def prune(model: Any, **options: Any) -> Any:
     """The same YOLO, whose next `train` makes it smaller: `best.pt` and `last.pt` are the small average.
+
+    One after that keeps the size.
 
     Example: `prune(YOLO("yolo11n.pt"), keep_flops=0.5).train(data="coco8.yaml", epochs=100)`
 
@@ -118,6 +125,7 @@ class _Pruning(_Building):
         self._saved: Mapping[str, Any] | None = None
         self._batch: Mapping[str, Any] = {}
         self._has_stepped = self._was_small = False
+        self._has_met_budget = self._keeps_size = False
         self._total_steps = 0
         self._average: object = None
         self._lessons: YoloLessons | None = None
@@ -125,9 +133,9 @@ class _Pruning(_Building):
 
     def on_pretrain_routine_start(self, trainer: Any) -> None:
         """Refuse what can't be pruned, and keep the batches of a trainer that is being made."""
-        _check_arguments(trainer)
+        check_arguments(trainer)
         self._saved, self._batch, self._undo = None, {}, []
-        self._has_stepped = self._was_small = False
+        self._has_stepped = self._was_small = self._keeps_size = False
         super().on_pretrain_routine_start(trainer)
         trainer.pruner = None
         preprocess = trainer.preprocess_batch
@@ -146,11 +154,14 @@ class _Pruning(_Building):
 
     def on_pretrain_routine_end(self, trainer: Any) -> None:
         """Attach to the model, the optimizer and the average, which all exist now."""
+        if self._keeps_size:
+            LOGGER.info(f"trainonce: {KEEPS_SIZE}")
+            return
         # What a run leaves behind in a notebook is then no riddle for the next one.
         follows_by_itself(trainer.ema.ema)
         if trainer.resume and self._saved is None:
             raise PrunerError(
-                f"{quoted(trainer.args.model)} is of a run without trainonce and can't be resumed with it. "
+                f"{quoted(trainer.args.model)} is from a run without trainonce and can't be resumed with it. "
                 "Start a new one from its weights: leave out resume=True."
             )
         self._total_steps = self._request.options.get("total_steps") or count_steps(trainer)
@@ -158,7 +169,7 @@ class _Pruning(_Building):
             trainer.pruner = pruner = self._request.attach(
                 trainer.model,
                 trainer.optimizer,
-                example=_image(trainer),
+                example=image_for(trainer),
                 total_steps=self._total_steps,
                 state=None if self._saved is None else self._saved["pruner"],
             )
@@ -179,8 +190,8 @@ class _Pruning(_Building):
 
     def on_train_batch_end(self, trainer: Any) -> None:
         """Advance the pruner after each optimizer step; batches may be accumulated, steps skipped."""
-        pruner: Pruner = trainer.pruner
-        if not self._has_stepped or pruner.num_steps >= self._total_steps:
+        pruner: Pruner | None = trainer.pruner
+        if pruner is None or not self._has_stepped or pruner.num_steps >= self._total_steps:
             return
         self._has_stepped = False
         self._follow(trainer)
@@ -190,7 +201,9 @@ class _Pruning(_Building):
 
     def on_train_epoch_end(self, trainer: Any) -> None:
         """Have the small model for the last validation, and no larger one for the best so far."""
-        pruner: Pruner = trainer.pruner
+        pruner: Pruner | None = trainer.pruner
+        if pruner is None:
+            return
         if self._lessons is not None:
             # After a loss that was not finite, the average is a new copy of the model, hooks and all.
             self._lessons.leave(trainer.ema.ema)
@@ -204,7 +217,7 @@ class _Pruning(_Building):
         if not self._was_small:
             trainer.best_fitness = None
             trainer.stopper.best_fitness, trainer.stopper.best_epoch = 0.0, trainer.epoch
-        self._was_small = pruner.shrunk
+        self._was_small = self._has_met_budget = pruner.shrunk
 
     def teardown(self, trainer: Any) -> None:
         """Let go of the model and the optimizer."""
@@ -214,6 +227,8 @@ class _Pruning(_Building):
 
     def _built(self, trainer: Any, build_dense: Callable[[], Any], weights: Any) -> nn.Module:
         if not trainer.resume:
+            # The budget is a share of the model that the first training began with.
+            self._keeps_size = self._has_met_budget
             return super()._built(trainer, build_dense, weights)
         _, checkpoint = load_checkpoint(trainer.args.model)
         self._saved = (checkpoint.get("optimizer") or {}).get(STATE)
@@ -238,46 +253,6 @@ class _Pruning(_Building):
         dtype = torch.bfloat16 if trainer.args.amp == "bf16" else None
         with torch.autocast(trainer.device.type, enabled=bool(trainer.amp), dtype=dtype):
             return trainer.model(self._batch)[0].sum() / len(self._batch["img"])
-
-
-def count_steps(trainer: Any) -> int:
-    """How many optimizer steps a trainer will make: fewer batches are accumulated while it warms up."""
-    num_batches = len(trainer.train_loader)
-    warm_up = _count_warm_up(trainer, num_batches)
-    num_steps, last = 0, -1
-    for number in range(num_batches * trainer.epochs):
-        share = min(1.0, number / warm_up) if warm_up else 1.0
-        if number - last >= max(1, round(1 + share * (trainer.accumulate - 1))):
-            num_steps, last = num_steps + 1, number
-    return num_steps
-
-
-def _count_warm_up(trainer: Any, num_batches: int) -> int:
-    """How many batches the warm-up takes; earlier versions of 8.4 made it at least a hundred."""
-    if hasattr(trainer, "_get_warmup_iterations"):
-        return trainer._get_warmup_iterations(num_batches)
-    share = trainer.args.warmup_epochs
-    return max(round(share * num_batches), 100) if share > 0 else 0
-
-
-def _check_arguments(trainer: Any) -> None:
-    """Raise PrunerError for settings of a trainer that pruning can't live with."""
-    reasons = {
-        "time": "the number of steps must be known: set epochs instead",
-        "compile": "a compiled model would have to be compiled again after each cut",
-        "distill_model": "the trained model is a part of another one",
-    }
-    for name, reason in reasons.items():
-        if value := getattr(trainer.args, name, None):
-            raise PrunerError(f"{name}={shown(value)} can't be used with trainonce: {reason}. Leave it out.")
-    if getattr(trainer.args, "quantize", None) == 8:
-        raise PrunerError("quantize=8 can't be used with trainonce. Train first, then quantize the result.")
-
-
-def _image(trainer: Any) -> Tensor:
-    """An image of the size that is trained on."""
-    shape = 1, trainer.data.get("channels", 3), trainer.args.imgsz, trainer.args.imgsz
-    return torch.rand(shape, generator=torch.Generator().manual_seed(0)).to(trainer.device)
 
 
 def _state_of(pruner: Pruner) -> dict[str, Any]:

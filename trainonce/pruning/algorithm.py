@@ -248,8 +248,8 @@ class AutoTrainOnce:
             self.notices.once(
                 "beyond",
                 f"{budget.word}={budget.share} can't be reached while {names} can't be trained: {num_stuck} "
-                "units have to go but are not at zero. Unfreeze until pruner.step() returns True, or "
-                "finish() will fail.",
+                "units must be dropped but are not at zero. Unfreeze them until "
+                "pruner.step() returns True, or finish() will fail.",
             )
 
     def _decide(self, decision: Decision) -> None:

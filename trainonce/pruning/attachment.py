@@ -73,17 +73,17 @@ def attach(
         keep_params: Share of the model's parameters to keep, instead of keep_flops.
         protect: Modules that must keep all their channels, as patterns: `["head*", "layer4.*"]`.
         round_to: Make widths multiples of this; None: about 1/16 of each width, at most 16.
-        method: The next four in one word, such as "paper"; None: this library's, with what you change.
-        policy: What chooses the channels; None: a controller network. See `trainonce.policies`.
+        method: A preset for the next four, such as "paper"; None: this library's, with your changes.
+        policy: How channels are chosen; None: a controller network. See `trainonce.policies`.
         schedule: When the search starts and ends, and when the model is cut; None: `Schedule()`.
-        strength: How hard channels that go are pulled to zero; None: `Strength()`.
+        strength: How hard dropped channels are pulled to zero; None: `Strength()`.
         pull: How they are pulled; None: `Proximal()`.
         shrink: Cut the model during training, which speeds it up; otherwise only in `finish`.
         seed: Seed of the controller's weights and noise.
         followers: Averaged copies (EMA, SWA) that are cut with the model: modules, or objects that hold one.
             torch's AveragedModel, timm's ModelEma and Lightning's and Ultralytics' averages need no mention.
-        teacher: Whom the model also learns from: True for itself as it is now, or another trained model.
-            `pruner.taught(loss, outputs, images)` is the loss to train with then.
+        teacher: A trained model to also learn from, or True: a frozen copy of `model` as it is now.
+            Train with `pruner.taught(loss, outputs, images)` then.
 
     Example: `pruner = trainonce.attach(model, optimizer, example=images, keep_flops=0.45, total_steps=1000)`
     """

@@ -29,13 +29,13 @@ def _why_not_ready(algorithm: AutoTrainOnce, watch: StepWatch) -> str:
     if stuck:
         name, reason = min(stuck.items())
         return (
-            f"{when}, but {name} can't be trained ({reason}), so channels that have to go are not at "
-            "zero. Unfreeze it, take one more optimizer step and call finish() again; or attach again: "
-            "what is frozen then is kept."
+            f"{when}, but {name} can't be trained ({reason}), so some dropped channels are not at zero. "
+            "Unfreeze it, take one more optimizer step and call finish() again; or attach again, which "
+            "keeps whatever is frozen."
         )
     if watch.is_missing:
         return f"{when}, but {watch.complaint}"
     return (
-        f"{when}, before the channels that go were at zero. Train to the end, or attach with the right "
+        f"{when}, before the dropped channels were at zero. Train to the end, or attach with the right "
         "total_steps."
     )

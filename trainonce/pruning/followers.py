@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from trainonce.errors import PlanError, PrunerError
 from trainonce.execution.restoring import snapshot
 from trainonce.messages.plain_text import reason_of
 from trainonce.pruning.guards.copies import Copies, copies_in
+from trainonce.pruning.guards.shadows import Shadow, shadows_in
 from trainonce.pruning.notices import Notices
 from trainonce.structure.plan import Plan
 from trainonce.surgery.slicing import apply_plan
@@ -58,7 +60,8 @@ class Followers:
         if survey.strangers and not self._is_complete:
             raise PrunerError(
                 f"an averaged copy of this model ({survey.strangers[0]}) would not follow when the model is "
-                "cut. Pass attach(..., followers=[it]), or followers=[] if it is no average of this model."
+                "cut. Pass attach(..., followers=[it]), or followers=[] if it is not an "
+                "average of this model."
             )
         for words in (*survey.strangers, *survey.resting) if is_last else ():
             self._notices.once(
@@ -72,12 +75,19 @@ class Followers:
     def cutting(self, *plans: Plan) -> Iterator[None]:
         """A context in which the model is cut by these plans; if it is, all followers have been, too."""
         holders = [*self._holders, *self.look(is_last=True)]
-        copies = {id(copy): copy for holder in holders for copy in self._copies_in(holder)}
+        found = [self._copies_in(holder) for holder in holders]
+        copies = {id(copy): copy for modules, _ in found for copy in modules}
+        shadows = {id(shadow.tensor): shadow for _, tensors in found for shadow in tensors}
         kept_aside = [_Aside.of(holder, [self._model, *copies.values()]) for holder in holders]
         restores = [snapshot(copy) for copy in copies.values()]
+        restores += [
+            partial(setattr, shadow.tensor, "data", shadow.tensor.data) for shadow in shadows.values()
+        ]
         try:
             for copy in copies.values():
                 _cut(copy, plans)
+            for shadow in shadows.values():
+                shadow.cut(plans)
             yield
         except BaseException:
             for restore in restores:
@@ -86,15 +96,18 @@ class Followers:
         for aside in kept_aside:
             aside.renew()
 
-    def _copies_in(self, holder: object) -> list[nn.Module]:
-        found = self._found_in(holder)
-        if not found:
+    def _copies_in(self, holder: object) -> tuple[list[nn.Module], list[Shadow]]:
+        """The copies in a holder; averages of bare tensors count only where no module is."""
+        modules = self._found_in(holder)
+        shadows = [] if modules else shadows_in(holder, self._model)
+        if not modules and not shadows:
             raise PrunerError(
                 f"the follower {type(holder).__name__} holds no copy of this model: no "
-                f"{type(self._model).__name__} with the same shapes and weights of its own. Pass what was "
-                "made from the model as it is now, or an object that has it as an attribute."
+                f"{type(self._model).__name__} with the same shapes and weights of its own, nor a list or "
+                "dict of such tensors. Pass what was made from the model as it is now, or an object that has "
+                "it as an attribute."
             )
-        return found
+        return modules, shadows
 
     def _found_in(self, holder: object) -> list[nn.Module]:
         return copies_in(holder, self._model)

@@ -22,14 +22,14 @@ def _paper_controller() -> Policy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Method:
-    """How a run prunes, as a whole; pass it, or its name, to `attach` and `fit`.
+    """A pruning method as a whole; pass it, or its name, to `attach` and `fit`.
 
     Example: `trainonce.attach(..., method="paper")`, or with one constant changed
     `method=dataclasses.replace(Method.paper(), name="lambda 1", strength=Strength.constant(1.0))`.
     """
 
     name: str
-    """As reports and messages have it."""
+    """The name in reports and messages."""
 
     policy: Callable[[], Policy]
     """Makes the policy of one run: policies have state."""
@@ -39,14 +39,13 @@ class Method:
     pull: Pull
 
     controller_share: float
-    """The share of the training data that the search learns from.
-
-    `fit` and the command draw it; a loop of your own chooses what the loss in `Pruner.step` is computed on.
+    """The share of the training data that the search learns from. `fit` and the command draw it; in your
+    own loop, you choose what the loss in `Pruner.step` is computed on.
     """
 
     @classmethod
     def default(cls) -> Method:
-        """This library's: what `attach` does if it is told nothing."""
+        """This library's method, which `attach` uses by default."""
         return cls(
             name="default",
             policy=default_policy,
@@ -58,11 +57,11 @@ class Method:
 
     @classmethod
     def paper(cls) -> Method:
-        """The paper's: its controller, phases and constant lambda, one cut, 5 % of the data.
+        """The paper's method: its controller, phases and constant lambda, one cut, 5 % of the data.
 
         With 5 % of the data, its controller sees a batch for every twenty of the model's: an update is made
         every 20 steps, at the paper's learning rate, however short the run is. The budget is met exactly,
-        and the model is cut at half-time, as in every run here; the paper does neither.
+        and the model is cut halfway through the run; the paper does neither.
         """
         return cls(
             name="paper",

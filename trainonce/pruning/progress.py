@@ -1,4 +1,4 @@
-"""How far a run is, for people to read: as one line and as a table for notebooks."""
+"""The progress of a pruner: as one line, and as a table for notebooks."""
 
 from __future__ import annotations
 

@@ -59,12 +59,12 @@ class Pruner:
 
         Args:
             loss: A function without arguments that returns the loss on a batch; it does not call `backward`.
-                The batch at hand is fine: `pruner.step(lambda: criterion(model(images), labels))`. It is
-                called only when the controller learns, by default every 10 to 20 steps of the search;
+                The current batch is fine: `pruner.step(lambda: criterion(model(images), labels))`. It is
+                called only for a controller update, by default every 10 to 20 steps of the search;
                 policies that don't use the loss don't need it.
 
         Returns:
-            True if the model was cut in this step. Under DistributedDataParallel, wrap the model again then.
+            True if the model was cut in this step. With DistributedDataParallel, wrap the model again then.
         """
         if self._is_finished:
             raise PrunerError("this pruner has finished. Attach a new one to prune further.")
@@ -87,7 +87,7 @@ class Pruner:
         return self._algorithm.advance(loss)
 
     def taught(self, loss: Tensor, outputs: Any, /, *args: Any, **kwargs: Any) -> Tensor:
-        """The loss together with the distance to the teacher; the loss itself if there is no teacher.
+        """The loss plus the distance to the teacher's output; just the loss if there is no teacher.
 
         Example: `outputs = model(images); loss = pruner.taught(criterion(outputs, labels), outputs, images)`
 
@@ -104,7 +104,7 @@ class Pruner:
     def finish(self) -> nn.Module:
         """The small model: the one that was attached, without wrappers, cut now if it wasn't before.
 
-        Call it after the last step. PrunerError if channels that have to go are not at zero yet.
+        Call it after the last step. PrunerError if dropped channels are not at zero yet.
         """
         if self._is_finished:
             return self.model
@@ -167,7 +167,7 @@ class Pruner:
 
     @property
     def policy(self) -> Policy:
-        """What chooses."""
+        """How channels are chosen."""
         return self._algorithm.settings.policy
 
     @property
@@ -182,7 +182,7 @@ class Pruner:
 
     @property
     def phase(self) -> Phase:
-        """Where the run is; compares equal to its name, as in `pruner.phase == "search"`."""
+        """The current phase; compares equal to its name, as in `pruner.phase == "search"`."""
         if self.shrunk:
             return Phase.SMALL
         if self._algorithm.decision.is_final:
@@ -222,7 +222,7 @@ class Pruner:
 
     @property
     def keep_target(self) -> float:
-        """The share that was asked for as keep_flops or keep_params."""
+        """The budget: keep_flops or keep_params."""
         return self._budget.share
 
     @property
@@ -247,7 +247,7 @@ class Pruner:
         return state if self.lessons is None else state | {"teacher": self.lessons.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a state_dict.
+        """Resume from what `state_dict` returned.
 
         Call it on the dense model, before the model's and the optimizer's own `load_state_dict`: the model
         and its followers are cut here to the size they had. A model that was restored from the same state has

@@ -97,13 +97,13 @@ def _plans_in(state: Any) -> list[Plan]:
     version = state.get("version") if isinstance(state, Mapping) else None
     if type(version) is not int or version != STATE_VERSION:
         raise PrunerError(
-            f"this is no pruner's state of version {STATE_VERSION} ({quoted(version)}). Pass what "
+            f"this is not a pruner state of version {STATE_VERSION} ({quoted(version)}). Pass what "
             "pruner.state_dict() returned."
         )
     cuts, packed = state.get("cuts"), state.get("plans")
     if not isinstance(cuts, list) or not isinstance(packed, list | None):
         raise PrunerError(
-            "the pruner's state is damaged: its cuts are no list. Pass what state_dict() returned."
+            "the pruner's state is damaged: its cuts are not a list. Pass what state_dict() returned."
         )
     if len(cuts) != len(packed or ()):
         raise PrunerError(

@@ -32,14 +32,14 @@ class Schedule:
     """When each phase of a run begins.
 
     A float from 0 up to but not including 1 is a share of the run, an int is a step number. `1` and `1.0` are
-    refused: nobody could tell them apart.
+    refused, because they are too easy to confuse.
     """
 
     search_from: float | int = 0.05
     """The paper's T_start: until here the model just trains."""
 
     shrink_from: float | int = 0.10
-    """The paper's T_w: from here on, units that are to go are pulled toward zero."""
+    """The paper's T_w: from here on, units that would be dropped are pulled toward zero."""
 
     first_cut_from: float | int | None = None
     """When to make the first of two cuts, halfway to the budget (as a factor of the cost).
@@ -194,21 +194,21 @@ class Strength:
     """How hard units are pulled toward zero: the paper's lambda, before and after the decision.
 
     A unit at zero gets no gradient and can't come back, so during the search the pull is gentle and stops at
-    a floor. Once a unit is decided to go the pull is firm, and a deadline makes it exactly zero: only then is
-    the cut exact.
+    a floor. Once the masks are decided the pull is strong, and dropped units are exactly zero by a deadline:
+    only then is the cut exact.
     """
 
     searching: float = 0.05
     """Lambda while the policy is still choosing."""
 
     settled: float = 10.0
-    """Lambda for units that were decided to go."""
+    """Lambda for units that are dropped for good."""
 
     floor: float = 0.1
     """During the search, no unit is pulled below this share of the mean norm in its group."""
 
     zero_within: float = 0.02
-    """Units that go are exactly zero this share of the run after the decision, at the latest."""
+    """Dropped units are exactly zero at most this share of the run after the decision."""
 
     def __post_init__(self) -> None:
         for name in ("searching", "settled"):
@@ -218,7 +218,7 @@ class Strength:
 
     @classmethod
     def constant(cls, strength: float = 10.0) -> Strength:
-        """The paper's constant lambda: a unit that is masked once is gone within a few steps."""
+        """The paper's constant lambda: a unit that is masked once is at zero within a few steps."""
         return cls(searching=strength, settled=strength, floor=0.0, zero_within=0.25)
 
     def largest_scale(self, timetable: Timetable, step: int, *, decided_at: int) -> float:

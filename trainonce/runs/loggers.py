@@ -25,7 +25,7 @@ _MOST_AT_ONCE = 100
 
 @runtime_checkable
 class Logger(Protocol):
-    """What a run tells its numbers to."""
+    """Receives the numbers of a run."""
 
     def start(self, config: Mapping[str, Any]) -> None:
         """Called once, before training, with all settings as plain values."""
@@ -36,14 +36,14 @@ class Logger(Protocol):
         ...
 
     def finish(self, summary: Mapping[str, float]) -> None:
-        """Called once at the end, with the figures of the small model; none if the run has failed."""
+        """Called once at the end, with the results of the small model; empty if the run has failed."""
         ...
 
 
 class Wandb:
     """Logs to Weights & Biases; the options are those of `wandb.init`, such as project and name.
 
-    Without options, a run of W&B that is active already is used, and left open.
+    Without options, a W&B run that is already active is used, and left open.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -53,7 +53,7 @@ class Wandb:
         self._is_own = True
 
     def start(self, config: Mapping[str, Any]) -> None:
-        """Begin a run of W&B."""
+        """Start a W&B run."""
         wandb = importlib.import_module("wandb")
         self._is_own = bool(self._options) or wandb.run is None
         if self._is_own:
@@ -74,10 +74,10 @@ class Wandb:
 
 
 class MLflow:
-    """Logs to MLflow: to the tracking server or the place that it is set up for.
+    """Logs to MLflow, wherever it is configured to.
 
-    Without an experiment, a run of MLflow that is active already is used, and left open; if there is none,
-    one begins in the experiment that MLFLOW_EXPERIMENT_NAME says.
+    Without an experiment, an MLflow run that is already active is used, and left open; if there is none,
+    one is started in the experiment named by MLFLOW_EXPERIMENT_NAME.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class MLflow:
         self._is_own = True
 
     def start(self, config: Mapping[str, Any]) -> None:
-        """Begin a run of MLflow; an experiment that doesn't exist is made."""
+        """Start an MLflow run; an experiment that doesn't exist is created."""
         mlflow = importlib.import_module("mlflow")
         entities = importlib.import_module("mlflow.entities")
         self._client = mlflow.MlflowClient(tracking_uri=self._uri)
@@ -121,7 +121,7 @@ class MLflow:
 
 
 class TensorBoard:
-    """Writes an event file for TensorBoard into `folder`; `Settings(tensorboard=True)` does so in a run's."""
+    """Writes TensorBoard events into `folder`/tensorboard; `Settings(tensorboard=True)` does so for a run."""
 
     def __init__(self, folder: str | Path) -> None:
         check_installed()

@@ -61,7 +61,7 @@ class ChannelGroup(ComparedByContent):
     slices: tuple[Slice, ...]
 
     kept_because: str | None
-    """Why nothing of this group may be cut; None if it may."""
+    """Why this group can't be cut; None if it can."""
 
     def __repr__(self) -> str:
         """One line."""

@@ -44,7 +44,7 @@ class SizeRules(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Partition(ComparedByContent):
-    """All channels of a model, in groups, with the cost of each and the reason where one is kept.
+    """All channels of a model in groups: what each costs, and why it is kept if it can't be cut.
 
     Printed, it is the table that `trainonce inspect` shows.
     """
@@ -63,10 +63,10 @@ class Partition(ComparedByContent):
     """Of every parameter and buffer."""
 
     notes: tuple[str, ...]
-    """What inspection could not see, in words."""
+    """What inspection could not see."""
 
     example: Example = field()
-    """What the model was inspected with; a cut proves itself on it."""
+    """What the model was inspected with; cuts are verified on it."""
 
     sizes: SizeRules = field()
     """Which sizes that modules remember follow a cut."""
@@ -83,7 +83,7 @@ class Partition(ComparedByContent):
 
     @property
     def prunable_macs(self) -> int:
-        """Multiply-adds that would be gone if every group that may be cut kept a single channel."""
+        """Multiply-adds that would be saved if every prunable group kept a single channel."""
         masks: list[Tensor] = []
         for group in self.groups:
             mask = torch.ones(group.num_channels, dtype=torch.long)
@@ -99,11 +99,11 @@ class Partition(ComparedByContent):
         return tuple(group for group in self.groups if group.kept_because is None)
 
     def shares(self) -> tuple[Share, ...]:
-        """What each group is worth, in the order of the groups, whether it may be cut or not."""
+        """What each group costs, in the order of the groups, prunable or not."""
         return measure_shares(self.groups, self.contractions, self.tensor_sizes)
 
     def summary(self) -> list[str]:
-        """A few lines: totals, what can go, why groups stay, and what inspection could not see."""
+        """A few lines: totals, what can be cut, why groups stay, and what inspection could not see."""
         share = as_percent(self.prunable_macs, self.macs)
         reasons = Counter(
             generalize_reason(group.kept_because) for group in self.groups if group.kept_because
@@ -116,7 +116,7 @@ class Partition(ComparedByContent):
         ]
 
     def table(self, *, title: str | None = None, everything: bool = False) -> Table:
-        """The groups with what each is worth, then the summary.
+        """The groups with what each costs, then the summary.
 
         Kept axes that nothing writes (a norm's own vectors, what the first layer reads) are only counted,
         unless `everything` is asked for.

@@ -95,7 +95,7 @@ class Plan:
         Args:
             partition: What `trainonce.inspect` found.
             keep: The share that stays, above 0 and at most 1.
-            seed: Another seed keeps other channels.
+            seed: Selects which channels stay.
         """
         _check_partition(partition)
         check_value("keep", keep, _SHARE, "With 0.5, half of each group stays.", error=PlanError)

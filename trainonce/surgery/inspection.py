@@ -58,26 +58,26 @@ def cut(
 ) -> nn.Module:
     """Remove what a plan drops from a model, in place: weights, gradients and optimizer state.
 
-    The cut proves itself on the plan's example: it must give the same outputs as the model with the dropped
-    channels silenced, and gradients must flow. If not, everything is as before.
+    The cut is verified on the plan's example: outputs must equal those of the model with the dropped channels
+    silenced, and gradients must flow. If not, the model is left unchanged.
 
     Example: `trainonce.cut(model, trainonce.Plan.random(partition, keep=0.5), optimizer=optimizer)`.
 
     Args:
         model: The model that the plan was made for. Its modules and parameters stay the same objects.
-        plan: What stays, such as `trainonce.Plan.from_masks(partition, masks)`.
-        optimizer: The one that trains the model, or a list of them; their state is cut along.
+        plan: Which channels stay, such as `trainonce.Plan.from_masks(partition, masks)`.
+        optimizer: The one that trains the model, or a list of them; their state is cut as well.
 
     Returns:
         The model.
 
     Raises:
-        PlanError: The plan was made for another model, or the cut can't be proven; the model is unchanged.
+        PlanError: The plan was made for another model, or the cut can't be verified; the model is unchanged.
     """
     if isinstance(model, nn.Module) and isinstance(plan, Plan) and plan.cuts and plan in plans_of(model):
         raise PlanError(
-            "this model was cut by this plan before: a pruner cuts what follows its model by itself. Leave "
-            "this cut out."
+            "this plan has already been applied to this model: a pruner cuts the "
+            "followers of its model itself. Remove this call."
         )
     check_fits(model, plan)
     optimizers = check_owned(optimizer, model)

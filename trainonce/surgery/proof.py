@@ -1,4 +1,4 @@
-"""Whether a cut model computes what the whole one did with the same channels silenced: run both, compare."""
+"""Whether a cut model computes the same as the whole one with those channels silenced: run both, compare."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def silence(model: nn.Module, plan: Plan) -> nn.Module:
 
     Args:
         model: The model that the plan was made for.
-        plan: What stays, such as `trainonce.Plan.from_masks(partition, masks)`.
+        plan: Which channels stay, such as `trainonce.Plan.from_masks(partition, masks)`.
 
     Returns:
         The model.

@@ -1,1 +1,1 @@
-"""A trained model that the one in training also learns from."""
+"""Distillation: training a model on the outputs of a trained one as well."""

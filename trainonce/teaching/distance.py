@@ -1,4 +1,4 @@
-"""How far the classes that a model sees are from those that its teacher sees."""
+"""How far a model's class probabilities are from its teacher's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn.functional import kl_div, log_softmax
 from trainonce.errors import SettingError
 from trainonce.execution.logits import find_logits
 
-_OTHERWISE = "Say how far apart two outputs are: teacher=trainonce.Teacher(loss=...)."
+_OTHERWISE = "Pass a loss between two outputs: teacher=trainonce.Teacher(loss=...)."
 
 
 def distance_of_classes(
@@ -35,9 +35,7 @@ def distance_of_classes(
     mine, theirs = find_logits(outputs), find_logits(wanted)
     if mine is None or theirs is None:
         who = "model" if mine is None else "teacher"
-        raise SettingError(
-            f"the {who} returns no logits that a teacher's could be compared with. {_OTHERWISE}"
-        )
+        raise SettingError(f"the {who} returns no logits to compare. {_OTHERWISE}")
     if mine.shape != theirs.shape:
         raise SettingError(
             f"the teacher's logits have shape {tuple(theirs.shape)}, and the model's {tuple(mine.shape)}. "
@@ -47,7 +45,7 @@ def distance_of_classes(
         axis = 1 if mine.dim() >= 4 else -1
     if mine.dim() < 2 or mine.shape[axis] < 2:
         raise SettingError(
-            f"the model returns one number per sample ({tuple(mine.shape)}), and no classes. {_OTHERWISE}"
+            f"the model returns one number per sample ({tuple(mine.shape)}), not classes. {_OTHERWISE}"
         )
     # The logarithms of small probabilities are large.
     dtype = torch.promote_types(mine.dtype, torch.float32)

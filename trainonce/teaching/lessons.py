@@ -1,4 +1,4 @@
-"""A teacher in a run: asked about every batch, and saved so that a resumed run hears the same answers."""
+"""A teacher in a run: called on every batch, and saved so that a resumed run gets the same outputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainonce.teaching.distance import distance_of_classes
 from trainonce.teaching.teacher import Teacher
 
 NOT_HEARD = (
-    "attach was given a teacher, but the loss is without it. Before backward: loss = pruner.taught(loss, "
+    "attach was given a teacher, but the loss doesn't use it. Before backward: loss = pruner.taught(loss, "
     "outputs, images)."
 )
 
@@ -152,8 +152,8 @@ def _checked(model: nn.Module, student: nn.Module) -> nn.Module:
     own = {id(parameter) for parameter in student.parameters()}
     if any(id(parameter) in own for parameter in model.parameters()):
         raise SettingError(
-            "the teacher has weights of the model itself, which change. Pass teacher=True for the model as "
-            "it is now, or a model of its own."
+            "the teacher shares weights with the model, so training would change it. "
+            "Pass teacher=True for a frozen copy of the model, or a separate model."
         )
     devices = [next((part.device for part in each.parameters()), None) for each in (model, student)]
     if None not in devices and devices[0] != devices[1]:

@@ -1,4 +1,4 @@
-"""`Teacher`: who teaches, how much it counts, and how far apart two outputs are."""
+"""`Teacher`: the model to learn from, its share of the loss, and the distance between two outputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TEMPERATURE_LIMITS = Limits(kind=float, above=0, at_most=1000)
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Teacher:
-    """A trained model that the one in training also learns from; pass it as `teacher=` to `attach` or `fit`.
+    """Distillation: a trained model to also learn from. Pass it as `teacher=` to `attach` or `fit`.
 
         (1 - weight) * loss + weight * temperature^2 * KL(teacher's classes || the model's)
 
@@ -30,23 +30,23 @@ class Teacher:
     """
 
     model: nn.Module | None = None
-    """The teacher, called with the same inputs. None: the model as it is when the run starts; checkpoints
-    then have its weights, too."""
+    """The teacher, called with the same inputs. None: a frozen copy of the model as it is when the run
+    starts, whose weights are then part of the checkpoints."""
 
     weight: float = WEIGHT
-    """Its share of the loss, above 0; with 1 the targets don't count at all."""
+    """Its share of the loss, above 0; with 1, the targets are ignored."""
 
     temperature: float = TEMPERATURE
-    """What the logits are divided by: the higher, the more the classes count that are not the likeliest."""
+    """Softmax temperature: the higher, the more the less likely classes count."""
 
     loss: Callable[[Any, Any], Tensor] | None = None
-    """Instead of KL, for what are no classes: the mean distance of the model's output to the teacher's."""
+    """Replaces KL where outputs aren't classes: the mean distance of the model's output to the teacher's."""
 
     def __post_init__(self) -> None:
         if self.model is not None and not isinstance(self.model, nn.Module):
             raise SettingError(
-                f"a teacher's model must be an nn.Module, got {shorten(self.model)}. Pass a trained model, "
-                "or teacher=True for the model as it is now."
+                f"a teacher's model must be an nn.Module, got {shorten(self.model)}. Pass "
+                "a trained model, or teacher=True for a frozen copy of this model."
             )
         check_value("a teacher's weight", self.weight, WEIGHT_LIMITS)
         check_value("a teacher's temperature", self.temperature, TEMPERATURE_LIMITS)

@@ -166,7 +166,7 @@ def _group(slices: list[Slice], num_channels: int, reason: str | None, names: di
     if reason is None and not writers:
         reason = "no parameter writes it"
     if reason is None and num_channels == 1:
-        reason = f"its {width} channels can only leave together"
+        reason = f"its {width} channels can only be cut together"
     return ChannelGroup(_unique_name(main, names), num_channels, width, tuple(slices), reason)
 
 

@@ -106,13 +106,14 @@ def record_training(model: nn.Module, example: Example, recording: Recording, *,
             break
     else:
         recording.notes.append(
-            f"training mode could not be recorded on this example ({problem}); what only it uses was not seen"
+            f"training mode could not be recorded on this example ({problem}); layers "
+            "that only training uses were not seen"
         )
     idle = [name for name in idle if name not in recording.used]
     keep_before_branches(recording, idle)
     if idle:
         recording.notes.append(
-            f"{len(idle)} parameters are never used on this example, {idle[0]} the first; they are left alone"
+            f"{len(idle)} parameters are never used on this example, such as {idle[0]}; they are left alone"
         )
 
 

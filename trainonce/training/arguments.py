@@ -17,6 +17,7 @@ from trainonce.pruning.distributed import unwrapped_optimizer
 from trainonce.pruning.method import Method
 from trainonce.pruning.policies.policy import Policy
 from trainonce.teaching.teacher import Teacher
+from trainonce.training.batches.own_order import OwnDrawing
 from trainonce.training.batches.sources import Source
 from trainonce.training.loop.evaluation import Loss
 from trainonce.training.loop.learning_rate import Rates, shown
@@ -125,7 +126,7 @@ def started_settings(settings: Settings | None, *, pretrained: Any, weights: Any
     for name, value in given.items():
         if value not in (None, False, getattr(settings, name)):
             raise SettingError(
-                f"{name} is given beside settings, which have their defaults already. Pass it there: "
+                f"{name} can't be combined with settings, where it changes the defaults. Set it there: "
                 f"Settings({name}={shorten(value)}, ...)."
             )
     return settings
@@ -166,7 +167,11 @@ def settle(settings: Settings, train: Source, rates: Rates) -> tuple[Settings, l
     """The final batch size and learning rate, and a line for each setting that was overridden."""
     notes = []
     batch_size = settings.batch_size
-    if batch_size is None:
+    if isinstance(train.drawing, OwnDrawing) and train.drawing.gives_batches:
+        if batch_size is not None:
+            notes.append(f"using the DataLoader's batch_sampler, not batch_size={batch_size} of the settings")
+        batch_size = train.batch_size
+    elif batch_size is None:
         batch_size = train.batch_size or settings.samples_per_step
         if batch_size < 2:
             raise SettingError(
@@ -181,6 +186,11 @@ def settle(settings: Settings, train: Source, rates: Rates) -> tuple[Settings, l
         notes.append(
             f"using the optimizer's learning rate {shown(rates.own)}, not lr={settings.lr:g} from the "
             "settings"
+        )
+    if rates.has_scheduler:
+        notes.append(
+            "the scheduler that was made for this optimizer is not stepped: its learning rate begins at "
+            f"{shown(rates.own)} and follows sched={settings.sched} of the settings"
         )
     return with_changes(settings, batch_size=batch_size, lr=rates.highest), notes
 

@@ -1,4 +1,4 @@
-"""Who hears of a run: its view, the user's callbacks, and loggers, of which none may stop it."""
+"""What follows a run: its view, the user's callbacks, and loggers, whose failures don't stop it."""
 
 from __future__ import annotations
 

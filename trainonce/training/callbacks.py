@@ -30,7 +30,7 @@ class RunState:
 
 
 class Callback:
-    """Does nothing; a callback has those of these methods that it needs, with or without this base.
+    """Base class of callbacks, whose methods do nothing. Implement those you need; subclassing is optional.
 
     They are called on the first process only. An exception in one of them ends the run, which can be resumed.
     """

@@ -15,8 +15,8 @@ def check_pairs(settings: Any) -> None:
         raise SettingError("weights_sha256 is set without weights. Pass the file, too, or leave it out.")
     if settings.teacher and not settings.pretrained and settings.weights is None:
         raise SettingError(
-            "teacher is the model as it is at the start, and this run starts from scratch. Pass pretrained "
-            "or weights, too; or to fit, a trained model as teacher."
+            "teacher is a copy of the initial model, and this run starts from scratch. "
+            "Also pass pretrained or weights; or pass a trained model as teacher to fit."
         )
     if settings.keep_flops is not None and settings.keep_params is not None:
         raise SettingError("keep_flops and keep_params are both set. Pass one of them.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def fit(
     view: View | None = None,
     quiet: bool = False,
 ) -> Result:
-    """A small model within the budget, in eval mode: `model` trained once on `data`; and what is known of it.
+    """Train `model` once on `data` and return a small model within the budget.
 
     Args:
         model: The model to train. It is changed in place.
@@ -74,26 +75,26 @@ def fit(
         loss: Maps the model's output and the targets to the mean loss. Default: cross-entropy.
         metric: Maps all outputs and targets of the validation data to a number, or to numbers by name; or an
             object with update, compute and reset. Default: accuracy, mean IoU, MAE and R2, or mean AP.
-        optimizer: An optimizer, or a function that makes one from the parameters. Each parameter group
-            keeps its own learning rate, scaled by the schedule. Default: the one named in `settings`.
+        optimizer: An optimizer, or a function that makes one from the parameters. Default: as in `settings`.
         method: How to prune, such as "paper". Default: as in `settings`.
         policy: Scores the channels, such as `trainonce.policies.Taylor()`. Default: as in `settings`.
-        teacher: Whom it also learns from: another trained model, or True, itself as pretrained.
+        teacher: A trained model to also learn from, or True: `model` as it starts. Default: as in `settings`.
         callbacks: Objects with methods of `trainonce.Callback`, called at turning points of the run.
         loggers: Objects such as `trainonce.loggers.Wandb()`, told the numbers of each epoch.
         config: Recorded in `config.yaml` instead of the settings.
         view: Receives the progress: an object with `show`, `say` and `close`. Default: the terminal.
         quiet: Show no progress.
 
+    Returns:
+        The small model in eval mode, one record per epoch, and the report.
+
     Example: `small = trainonce.fit(model, (train, validation), keep_flops=0.45, out="runs/mine").model`.
     """
     start = started_settings(settings, pretrained=pretrained, weights=weights)
     start = with_changes(start, keep_flops=keep_flops, keep_params=keep_params, epochs=epochs)
-    start, taught_by = told_teacher(start, teacher)
-    means = Means(loss=loss, metric=metric, optimizer=optimizer, policy=policy, teacher=taught_by)
+    means = Means(loss=loss, metric=metric, optimizer=optimizer, policy=policy)
     told = Audience(view=view, quiet=quiet, callbacks=callbacks, loggers=loggers)
-    rest: dict[str, Any] = {"method": method, "out": out, "resume": resume, "config": config}
-    return run_stages(_request(model, data, start, means, told, **rest))
+    return run_stages(_request(model, data, start, means, told, method, teacher, out, resume, config))
 
 
 def _request(
@@ -102,13 +103,15 @@ def _request(
     settings: Settings,
     means: Means,
     audience: Audience,
-    *,
     method: Any,
+    teacher: Any,
     out: Any,
     resume: bool,
     config: Mapping[str, Any] | None,
 ) -> Request:
     """What `fit` was asked for, checked as far as it can be without reading the data."""
+    settings, taught_by = told_teacher(settings, teacher)
+    means = replace(means, teacher=taught_by)
     check_model(model)
     check_flags(out=out, resume=resume, quiet=audience.quiet, config=config)
     check_out(out)

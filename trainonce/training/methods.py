@@ -1,4 +1,4 @@
-"""Methods by name, as `--method` takes them, and the settings that a method has for itself."""
+"""Methods by name, as `--method` takes them, and the settings that a method fixes."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from trainonce.zoo.head import NewHead
 from trainonce.zoo.transfer import Transfer, plan_transfer
 from trainonce.zoo.weight_files import read_weights
 
-OWN = "the weights that the model has"
+OWN = "the model's own weights"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +43,7 @@ def find_origin(settings: Settings, model: nn.Module, *, out: Path | None, resum
     A run that is resumed from a checkpoint needs the file no more: the checkpoint has all weights.
     """
     if settings.weights is None:
-        return Origin(f"{OWN}, which are pretrained" if settings.pretrained else OWN)
+        return Origin(f"{OWN}, pretrained" if settings.pretrained else OWN)
     if resume and out is not None and has_checkpoint(out):
         known = settings.weights_sha256 or read_config(out).get("weights_sha256")
         return Origin(f"weights of {shown_path(settings.weights)}", sha256=known)
@@ -65,11 +65,11 @@ def describe_start(settings: Settings, origin: Origin) -> str:
     """
     start = settings.start
     if start is FROM_SCRATCH:
-        return f"{origin.words}; defaults of training {start.name}"
+        return f"{origin.words}; defaults for training {start.name}"
     defaults = start.defaults(settings.opt)
     kept = {name: value for name, value in defaults.items() if getattr(settings, name) == value}
     others = {name: getattr(settings, name) for name in defaults if name not in kept}
-    line = f"{origin.words}; defaults of {start.name}: {_listed(kept) or 'none'}"
+    line = f"{origin.words}; defaults for {start.name}: {_listed(kept) or 'none'}"
     return f"{line}; set otherwise: {_listed(others)}" if others else line
 
 

@@ -34,27 +34,27 @@ class Settings:
 
     pretrained: bool = setting(
         False,
-        "start from pretrained weights, with the defaults of fine-tuning; for fit: the model has them",
+        "start from pretrained weights, with defaults for fine-tuning (in fit: the model already has them)",
         bool,
     )
     weights: str | None = setting(
         None,
-        "start from the weights in this file (.safetensors, or a checkpoint of torch.save), with the "
-        "defaults of fine-tuning",
+        "start from the weights in this file (.safetensors or a torch.save checkpoint), "
+        "with defaults for fine-tuning",
         str,
     )
     weights_sha256: str | None = setting(
-        None, "refuse a weights file with another sha256; a run records the one it has used", str
+        None, "refuse a weights file with a different sha256; a run records the one it used", str
     )
     teacher: bool = setting(
         False,
-        "also learn from the model as it is at the start (distillation); needs pretrained or weights",
+        "also learn from a frozen copy of the initial model (distillation); needs pretrained or weights",
         bool,
     )
     teacher_weight: float = setting(WEIGHT, "the teacher's share of the loss", float, above=0, at_most=1)
     teacher_temperature: float = setting(
         TEMPERATURE,
-        "what logits are divided by before they are compared with the teacher's",
+        "softmax temperature of the distillation loss",
         float,
         above=0,
         at_most=1000,
@@ -81,7 +81,7 @@ class Settings:
     )
     method: str = setting(
         DEFAULT_METHOD,
-        "how to prune; paper: as in the paper, its controller, phases and constant lambda, with one cut",
+        "pruning method; paper: the paper's controller, phases and constant lambda, with a single cut",
         str,
         choices=tuple(METHODS),
     )
@@ -97,7 +97,7 @@ class Settings:
     first_cut_from: float | None = setting(
         None,
         "fraction of the run at which the first channels are cut; by default 0.2"
-        f"{other_when_fine_tuning('first_cut_from')}; settle_from cuts only once",
+        f"{other_when_fine_tuning('first_cut_from')}; equal to settle_from: a single cut",
         float,
         above=0,
         below=1,
@@ -109,7 +109,7 @@ class Settings:
         below=1,
     )
     zero_within: float = dependent_setting(
-        "fraction of the run in which channels that go are brought to zero, before they are cut"
+        "fraction of the run over which dropped channels are driven to zero before the cut"
         f"{other_when_fine_tuning('zero_within')}",
         float,
         above=0,
@@ -188,7 +188,7 @@ class Settings:
     tensorboard: bool = setting(False, "write TensorBoard logs", bool)
     wandb: bool = setting(False, "log to Weights & Biases, to the project in WANDB_PROJECT", bool)
     mlflow: bool = setting(
-        False, "log to MLflow, as MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME say", bool
+        False, "log to MLflow, as set in MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME", bool
     )
 
     def __post_init__(self) -> None:

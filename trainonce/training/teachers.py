@@ -62,9 +62,9 @@ def check_start(settings: Settings, origin: Origin) -> None:
     """Raise SettingError if the model is to teach itself before it knows the classes."""
     if settings.teacher and origin.new_head is not None:
         raise SettingError(
-            f"teacher is the model as it is at the start, whose last layer is new ({origin.new_head}) and "
-            "knows nothing yet. Train it first with keep_flops=1 and start from those weights, or leave "
-            "teacher out."
+            "teacher=True is a frozen copy of the initial model, whose last layer is new and untrained "
+            f"({origin.new_head}). Train it first with keep_flops=1 and start from those weights, or leave "
+            "out teacher."
         )
 
 
@@ -80,8 +80,8 @@ def lessons_for(model: nn.Module, settings: Settings, given: Teacher | None) -> 
 
 
 def teacher_line(lessons: Lessons) -> str:
-    """Such as `the model as it is at the start, weight 0.5, temperature 2`."""
+    """Such as `a frozen copy of the initial model, weight 0.5, temperature 2`."""
     teacher = lessons.teacher
-    who = "the model as it is at the start" if teacher.model is None else type(teacher.model).__name__
-    how = f"temperature {teacher.temperature:g}" if teacher.loss is None else "with a loss of its own"
+    who = "a frozen copy of the initial model" if teacher.model is None else type(teacher.model).__name__
+    how = f"temperature {teacher.temperature:g}" if teacher.loss is None else "with a loss of your own"
     return f"{who}, weight {teacher.weight:g}, {how}"

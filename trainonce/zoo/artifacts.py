@@ -41,9 +41,9 @@ def save(
     Args:
         model: The model, cut or not.
         path: The folder, which must not exist.
-        name: How the dense model is built, if a library does it: `timm:resnet18`. `trainonce.load(path)`
-            then needs no model. Models of timm and transformers say so themselves.
-        arguments: What it is built with, such as `{"num_classes": 10}`.
+        name: How the dense model is built, if a library builds it: `timm:resnet18`. `trainonce.load(path)`
+            then needs no `into`. Models from timm and transformers are recognized.
+        arguments: Arguments it is built with, such as `{"num_classes": 10}`.
         classes: The names of its outputs, in their order.
         preprocessing: How an image becomes its input.
 
@@ -119,13 +119,13 @@ def _given(
     preprocessing: Preprocessing | None,
 ) -> About:
     if arguments and name is None:
-        raise ArtifactError("arguments belong to a name. Pass name='timm:resnet18' or the like with them.")
+        raise ArtifactError("arguments= needs name=. Pass both, such as name='timm:resnet18'.")
     if preprocessing is not None and not isinstance(preprocessing, Preprocessing):
         raise ArtifactError(
             f"preprocessing must be a trainonce.Preprocessing, got {type(preprocessing).__name__}."
         )
     if isinstance(classes, str):
-        raise ArtifactError("classes must be a list of names, got one text.")
+        raise ArtifactError("classes must be a list of names, got a string.")
     try:
         return About(
             name=name,

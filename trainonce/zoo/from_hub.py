@@ -67,7 +67,7 @@ def _made(name: str, config: Any, wanted: Build) -> tuple[Any, NewHead | None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the library's own bars and tables: the first lines of a run say what was made anew."""
+    """Without the library's own bars and tables: the first lines of a run say what is new."""
     level = progress.get_verbosity()
     had_bars = progress.is_progress_bar_enabled()
     progress.set_verbosity_error()

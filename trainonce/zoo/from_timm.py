@@ -51,7 +51,7 @@ def build_model(name: str, wanted: Build) -> Source:
 
 
 def _new_head(made_for: Any, wanted: Build) -> NewHead | None:
-    """The layer that timm has made anew, because the pretrained one has another number of classes."""
+    """The layer that timm re-initialized, because the pretrained one has another number of classes."""
     before, names = made_for.get("num_classes"), made_for.get("classifier")
     if wanted.num_classes in (None, before) or not before or not names:
         return None

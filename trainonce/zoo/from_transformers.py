@@ -161,7 +161,9 @@ def _harmless(config: Mapping[str, Any]) -> dict[str, Any]:
         if not _REFUSED.fullmatch(name)
     }
     if ":" in str(kept.get("backbone")) or "/" in str(kept.get("backbone")):
-        raise UnknownModelError(f"its backbone {in_one_line(kept['backbone'], 60)} is somebody's own.")
+        raise UnknownModelError(
+            f"its backbone {in_one_line(kept['backbone'], 60)} is not from transformers itself."
+        )
     return kept | ({"use_pretrained_backbone": False} if "use_pretrained_backbone" in kept else {})
 
 

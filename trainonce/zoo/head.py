@@ -1,4 +1,4 @@
-"""The last layer of a classifier, made anew where pretrained weights have another number of classes."""
+"""The last layer of a classifier, re-initialized where pretrained weights have another number of classes."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def rebuild(about: About) -> nn.Module:
     """The dense model of that name, newly built; UnknownModelError if there is none."""
     library, _, name = str(about.name).partition(":")
     if library not in LIBRARIES:
-        raise UnknownModelError(f"{shown(about.name)} is of no known library. Pass the model itself.")
+        raise UnknownModelError(f"{shown(about.name)} is not from a known library. Pass the model itself.")
     check_installed(library, str(about.name))
     source = importlib.import_module(f"trainonce.zoo.from_{library}")
     try:

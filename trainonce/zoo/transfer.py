@@ -124,7 +124,7 @@ def _new_head(
         name = [*wrong, *others][0]
         raise WeightsError(
             f"{in_one_line(name, 80)} is {_shape(found[name])} in {shown_path(source.path)} and "
-            f"{_shape(own[name])} in the model. Build the model that the weights are of."
+            f"{_shape(own[name])} in the model. Build the model that the weights belong to."
         )
     ((before, after),) = sizes
     names = dict.fromkeys(name.rpartition(".")[0] or name for name in others)
@@ -141,13 +141,15 @@ def _check_share(
         names = ", ".join(in_one_line(name, 60) for name in list(source.tensors)[:2])
         raise WeightsError(
             f"{shown_path(source.path)} holds {100 * share / max(1, total):.0f} % of the parameters of this "
-            f"{type(model).__name__}, so it is of another model; it begins with {names}, the model with "
+            f"{type(model).__name__}, so it belongs to another model; it begins with {names}, the model with "
             f"{', '.join(list(body)[:2])}."
         )
 
 
 def _check_values(source: WeightFile, name: str, tensor: Tensor, own: Tensor) -> None:
-    if (tensor.is_floating_point(), tensor.is_complex()) != (own.is_floating_point(), own.is_complex()):
+    kinds = (tensor.is_floating_point(), tensor.is_complex()), (own.is_floating_point(), own.is_complex())
+    # Whoever halves a whole state dict halves the counters of batch norms, too.
+    if kinds[0] != kinds[1] and not (name.endswith(_COUNTERS) and tensor.is_floating_point()):
         raise WeightsError(
             f"{name} is {tensor.dtype} in {shown_path(source.path)} and {own.dtype} in the model. Pass "
             "weights that are not quantized."

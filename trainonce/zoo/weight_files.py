@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import warnings
 import zipfile
@@ -28,6 +29,9 @@ MOST_COPIES, MOST_MORE = 64, 2**28
 MOST_NESTING = 3
 MOST_INFLATION = 4
 """Torch stores tensors as they are; a file that unpacks to much more is not a checkpoint."""
+
+HARMLESS = (argparse.Namespace,)
+"""Classes that hold plain values and run nothing: timm and others save their arguments beside the weights."""
 
 _ASKED_FOR = re.compile(r"GLOBAL ([\w.]+)")
 _PLAIN = "Save model.state_dict() with torch.save or safetensors, and pass that file."
@@ -61,7 +65,7 @@ def read_weights(path: Path, *, model_bytes: int) -> WeightFile:
         ) from None
     tensors = _find_tensors(found)
     if not tensors:
-        raise WeightsError(f"{shown_path(path)} holds no weights. {_PLAIN}")
+        raise WeightsError(f"{shown_path(path)} holds no weights{_where_not(found)}. {_PLAIN}")
     return WeightFile(path, sha256, tensors)
 
 
@@ -94,7 +98,7 @@ def _read_torch(path: Path) -> Any:
     if is_zip:
         _check_inflation(path)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), torch.serialization.safe_globals(list(HARMLESS)):
             warnings.simplefilter("ignore")
             return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except OSError:
@@ -127,6 +131,14 @@ def _check_inflation(path: Path) -> None:
         raise WeightsError(
             f"{shown_path(path)} would unpack to {total:,} bytes, which no checkpoint does. {_PLAIN}"
         )
+
+
+def _where_not(found: Any) -> str:
+    """What there is instead, where a checkpoint calls its weights by another name."""
+    if not isinstance(found, Mapping) or not found:
+        return ""
+    names = in_one_line(", ".join(map(str, found)), 100)
+    return f" under {', '.join(NESTED)}, but {names}"
 
 
 def _find_tensors(found: Any, depth: int = 0) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor
 from torch.utils._pytree import keystr, tree_leaves, tree_leaves_with_path
-from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
+from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Subset, TensorDataset
 
 from trainonce.data.file_names import number_of, spelled
 
@@ -54,7 +54,9 @@ def describe_part(part: Any) -> dict[str, Any]:
     if callable(own):
         return own()
     if isinstance(part, DataLoader):
-        return _describe_visit(part.sampler, describe_part(part.dataset))
+        batches: Any = part.batch_sampler
+        sampler = batches.sampler if type(batches) is BatchSampler else part.sampler
+        return _describe_visit(sampler, describe_part(part.dataset))
     if isinstance(part, Subset):
         return _chosen(part.indices, describe_part(part.dataset))
     if isinstance(part, ConcatDataset):

@@ -72,6 +72,25 @@ def check_evaluated(folder: Path, data: Any, *, is_named: bool) -> None:
     )
 
 
+def warn_of_other_data(folder: Path, dense: Path) -> None:
+    """Warn if a run and the dense run that it is compared with were measured on different data."""
+    try:
+        one, other = (
+            {name: part for name, part in (read_identity(place) or {}).items() if name != "training"}
+            for place in (dense, folder)
+        )
+        changes = _difference(folder, one, other)
+    except DataChangedError as error:
+        changes = reason_of(error)
+    if changes is not None:
+        log.warning(
+            "the runs in %s and %s were not measured on the same data: %s",
+            shown(folder),
+            shown(dense),
+            changes,
+        )
+
+
 def read_identity(folder: Path) -> dict[str, Any] | None:
     """The record of a run's data; None if there is none."""
     file = folder / FILE

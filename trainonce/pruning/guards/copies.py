@@ -9,10 +9,12 @@ import gc
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from weakref import WeakSet, ref
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
 from torch import nn
+
+from trainonce.pruning.guards.living import imported, kinds_of, living
 
 AVERAGES = re.compile(r"E[Mm][Aa](?![a-z])|Averag")
 """Matches class names of modules that average, whoever wrote them."""
@@ -32,6 +34,12 @@ KNOWN = frozenset(
 
 _FOLLOWERS: dict[int, ref[nn.Module]] = {}
 _TEACHERS: WeakSet[nn.Module] = WeakSet()
+
+_SEEN: WeakKeyDictionary[nn.Module, WeakKeyDictionary[nn.Module, str]] = WeakKeyDictionary()
+"""For each model its copies, with the sums of their weights when they were first seen.
+
+Not forgotten between `restore` and `attach`: an average that is loaded in between has moved.
+"""
 
 
 def follows_by_itself(copy: nn.Module) -> None:
@@ -82,12 +90,14 @@ class Copies:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._start = _sums(model)
-        self._seen: dict[int, tuple[ref[nn.Module], str]] = {}
+        # What moves from now on is an average, even if it moves before the first survey only.
+        for copy in self._find(())[0].values():
+            self._has_changed(copy)
 
     def survey(self, followed: Collection[nn.Module] = ()) -> Survey:
         """What there is besides the copies that are `followed`."""
         found = self._survey(followed)
-        if found.known or found.strangers or found.resting:
+        if found.strangers or found.resting:
             # It may be from an earlier run and only not collected yet.
             gc.collect()
             found = self._survey(followed)
@@ -108,15 +118,14 @@ class Copies:
     def _sorted(
         self, copies: dict[int, nn.Module], holders: list[object], moved: set[int], learning: set[int]
     ) -> Survey:
-        survey, starts = Survey(), {self._start, _sums(self._model)}
-        others = moved - learning
+        survey, others = Survey(), moved - learning
         # Known ones first: what they hold needs no more words if something else holds it, too.
         for holder in sorted(holders, key=lambda holder: not _is_known(type(holder))):
             mine = {id(copy) for copy in copies_in(holder, self._model)} & copies.keys()
             if not mine:
                 continue
             kind, has_begun = type(holder), not mine.isdisjoint(moved)
-            if not has_begun and all(_sums(copies[number]) not in starts for number in mine):
+            if not has_begun and not any(self._is_at_start(copies[number]) for number in mine):
                 survey.resting.append(kind.__name__)
             elif not _is_known(kind):
                 survey.strangers.append(kind.__name__)
@@ -133,35 +142,31 @@ class Copies:
         )
         return survey
 
+    def _is_at_start(self, copy: nn.Module) -> bool:
+        """Whether a copy has the weights that the model has, or began with."""
+        sums = _sums(copy)
+        return sums == self._start or sums == _sums(self._model)
+
     def _has_changed(self, copy: nn.Module) -> bool:
         """Whether a copy's weights are different from when it was first seen."""
         sums = _sums(copy)
-        seen, before = self._seen.get(id(copy), (None, sums))
-        if seen is None or seen() is not copy:
-            self._seen[id(copy)] = ref(copy), sums
-            return False
-        return sums != before
+        return sums != _SEEN.setdefault(self._model, WeakKeyDictionary()).setdefault(copy, sums)
 
     def _find(self, followed: Collection[nn.Module]) -> tuple[dict[int, nn.Module], list[object]]:
         """Copies that nobody cuts so far, by id, and everything that looks like it holds an average."""
         passed = {id(module) for module in (*self._model.modules(), *followed)} | _FOLLOWERS.keys()
         shapes = _shapes(self._model)
+        averaging = imported(KNOWN)
+        averaging |= {kind for kind in kinds_of(nn.Module) if AVERAGES.search(kind.__name__)}
         copies: dict[int, nn.Module] = {}
         holders: list[object] = []
-        looks: dict[type, tuple[bool, bool]] = {}
-        for thing in gc.get_objects():
-            # By type(): isinstance would make a lazy proxy load what it stands for.
-            kind = type(thing)
-            if kind not in looks:
-                looks[kind] = issubclass(kind, nn.Module), _is_known(kind)
-            is_module, is_known = looks[kind]
-            if not (is_module or is_known) or id(thing) in passed:
+        for thing in living({type(self._model), *averaging}):
+            # A module whose constructor is still at work has no parameters.
+            if id(thing) in passed or (isinstance(thing, nn.Module) and "_parameters" not in vars(thing)):
                 continue
-            if is_module and "_parameters" not in vars(thing):
-                continue
-            if is_known or AVERAGES.search(kind.__name__):
+            if type(thing) in averaging:
                 holders.append(thing)
-            if is_module and _is_copy(thing, self._model, shapes):
+            if isinstance(thing, nn.Module) and _is_copy(thing, self._model, shapes):
                 copies[id(thing)] = thing
         return copies, holders
 
@@ -183,8 +188,7 @@ def _trained() -> set[int]:
     """The ids of all parameters in any optimizer."""
     groups = [
         group
-        for optimizer in gc.get_objects()
-        if issubclass(type(optimizer), torch.optim.Optimizer)
+        for optimizer in living(kinds_of(torch.optim.Optimizer))
         for group in vars(optimizer).get("param_groups", [])
     ]
     return {id(parameter) for group in groups for parameter in group["params"]}
@@ -194,7 +198,10 @@ def _sums(model: nn.Module) -> str:
     """The sum of each parameter; as text, because NaN equals NaN there."""
     parts = [parameter.detach() for parameter in model.parameters() if not parameter.is_meta]
     return str(
-        [float((torch.view_as_real(part) if part.is_complex() else part).double().sum()) for part in parts]
+        [
+            float((torch.view_as_real(part) if part.is_complex() else part).sum(dtype=torch.float64))
+            for part in parts
+        ]
     )
 
 

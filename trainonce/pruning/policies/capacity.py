@@ -22,7 +22,7 @@ class Capacity(Policy):
 
     Within a layer, another policy ranks the units.
 
-    Masking a channel shows what it matters now, but further training makes up for most of that, and then the
+    Masking a channel shows how much it matters now, but training makes up for most of that, and then the
     number of weights counts. Early layers of a CNN cost much and hold few weights. A trunk, such as the
     stream of a residual net, is read by many layers, and narrowing it narrows all of them. The unit at rank k
     of n in its layer scores

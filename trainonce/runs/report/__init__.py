@@ -1,1 +1,1 @@
-"""What was found and what happened, for people and for machines."""
+"""The report of a run, for people and for programs."""

@@ -32,6 +32,7 @@ def render_page(report: Report) -> str:
         subtitle=_subtitle(report),
         verdict=verdict_of(report),
         wants_dense=is_finished(report) and not is_dense(report) and not report.get("baseline"),
+        is_fit="data" not in report["config"],
         figures=figures_of(report),
         remarks=remarks_on(report),
         spans=course.spans,
@@ -63,7 +64,7 @@ def _cuts_in_words(report: Report, epochs: Sequence[float]) -> str:
     steps = [f"step {round(epoch * per_epoch):,} (epoch {epoch:.1f})" for epoch in epochs]
     if len(steps) == 1:
         return f"The model was cut once, at {steps[0]}."
-    return f"The model was cut twice: a first part at {steps[0]}, the rest at {steps[-1]}."
+    return f"The model was cut twice, first at {steps[0]} and then at {steps[-1]}."
 
 
 def _subtitle(report: Report) -> str:
@@ -77,5 +78,5 @@ def _subtitle(report: Report) -> str:
     if budget is not None and budget < 1:
         method = config.get("method", "default")
         by = "" if method == "default" else f" by the method {shown_value(method)}"
-        parts.insert(0, f"asked to keep {100 * budget:g} % of the {what}{by}")
+        parts.insert(0, f"budget: {100 * budget:g} % of the {what}{by}")
     return ", ".join(parts)

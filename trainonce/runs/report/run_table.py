@@ -33,9 +33,9 @@ def as_comparison_table(rows: Sequence[Row]) -> RenderableType:
     table = Table(title=as_title(f"{len(rows)} runs"), title_justify="left")
     table.add_column("")
     table.add_column("run", overflow="fold", min_width=12)
-    for name in ("FLOPs", "kept", "top-1", "vs dense", "speedup"):
+    for name in ("FLOPs", "kept", "score", "vs dense", "speedup"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         dense = f"{row.change}{' (noise)' if row.is_noise else ''}" if row.change else "-"
-        table.add_row(str(row.number), Text(row.name), row.flops, row.kept, row.top1, dense, row.speedup)
+        table.add_row(str(row.number), Text(row.name), row.flops, row.kept, row.score, dense, row.speedup)
     return table

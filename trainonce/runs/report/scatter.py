@@ -38,11 +38,14 @@ def accuracy_over_flops(rows: Sequence[Row]) -> Markup:
     if len(shown) < 2:
         return Markup("")
     heights = [value for row in shown for value in _heights(row)]
-    low, high, ticks = nice_range(max(0.0, min(heights)), min(100.0, max(heights)))
+    kind = shown[0].kind
+    is_share = kind.unit == "%"
+    lowest, highest = (0.0, 100.0) if is_share else (-math.inf, math.inf)
+    low, high, ticks = nice_range(max(lowest, min(heights)), min(highest, max(heights)))
     widest = max(row.macs or 0 for row in shown)
     x_high = widest * 1.08
     _, _, x_ticks = nice_range(0, x_high)
-    labels = {tick: f"{round(tick, 10):g}%" for tick in ticks}
+    labels = {tick: f"{round(tick, 10):g}{kind.unit}" for tick in ticks}
     frame = Frame(10 + LETTER * max(map(len, labels.values())), 0, x_high, low, high)
     parts = value_axis(labels, frame)
     parts += [
@@ -50,7 +53,7 @@ def accuracy_over_flops(rows: Sequence[Row]) -> Markup:
     ]
     parts.append(tick_label(WIDTH - RIGHT, HEIGHT - 3, "FLOPs (multiply-adds)", anchor="end"))
     parts += [_whisker(row, frame) for row in shown] + [_dot(row, frame) for row in shown]
-    return figure("Top-1 over FLOPs", parts)
+    return figure(f"{kind.label} over FLOPs", parts)
 
 
 def _heights(row: Row) -> list[float]:
@@ -81,4 +84,4 @@ def _dot(row: Row, frame: Frame) -> Markup:
     return Markup(
         '<g class="point {}"><title>{}: {}, {}</title><circle cx="{:.1f}" cy="{:.1f}" r="{}"/>'
         '<text x="{:.1f}" y="{:.1f}">{}</text></g>'
-    ).format(color_of(row), row.name, row.top1, row.flops, x, y, DOT_RADIUS, x, y + 3.6, row.number)
+    ).format(color_of(row), row.name, row.score, row.flops, x, y, DOT_RADIUS, x, y + 3.6, row.number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,8 @@ class Kind:
         """Such as `-1.20 points`."""
         return f"{value - before:+.2f} points" if self.unit == "%" else f"{value - before:+.4g}"
 
+
+TOP1 = Kind("Top-1", "%", True)
 
 KINDS = {
     "mean_iou": Kind("Mean IoU", "%", True),
@@ -66,6 +68,12 @@ def scores_of(record: Mapping[str, Any] | None) -> list[Score]:
 def kind_of(name: str) -> Kind:
     """What a metric of this name is."""
     return KINDS.get(name) or Kind(in_one_line(name, 40) or "metric")
+
+
+def shared_score(records: Sequence[Mapping[str, Any] | None]) -> str | None:
+    """The metric by which all of these can be compared: the first of each, if that is the same one."""
+    firsts = {scores[0].name if scores else None for scores in map(scores_of, records)}
+    return firsts.pop() if len(firsts) == 1 else None
 
 
 def in_words(scores: list[Score]) -> str:

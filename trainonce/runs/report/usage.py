@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from trainonce.messages.plain_text import in_one_line
 from trainonce.runs.file_names import CONFIG, SMALL
-from trainonce.runs.report.outline import Report, is_finished
+from trainonce.runs.report.outline import Report, is_finished, top1_of
 from trainonce.storage.artifact.about import About
 from trainonce.zoo.names import names_code
 
@@ -39,7 +39,7 @@ def usage_of(report: Report) -> Usage | None:
     config = report["config"]
     model = config.get("model")
     if "data" not in config or not isinstance(model, str):
-        return _of_fit(str(model or "model"))
+        return _of_fit(report, str(model or "model"))
     return _of_code(model) if names_code(model) else _of_library(report, model)
 
 
@@ -107,15 +107,22 @@ def _of_code(model: str) -> Usage:
     return Usage(where, [*snippets, *_commands("RUN", " --trust-code")])
 
 
-def _of_fit(name: str) -> Usage:
+def _of_fit(report: Report, name: str) -> Usage:
     """A run of `trainonce.fit` knows neither how its model is built nor where its data is."""
     text = (
         f"import trainonce\n\n# model: a new {in_one_line(name, 80)}, built as for trainonce.fit\n"
         f'small = trainonce.load("RUN/{SMALL}", into=model).eval()'
     )
-    where = "RUN is the folder of this page; name your model's function and your data."
+    load, where = Snippet("Load it", text), "RUN is the folder of this page"
+    if top1_of(report.get("after")) is None:
+        # The command's data sets are all of images with a class each.
+        text = (
+            "import torch\n\n# inputs: a batch, as the model takes it\n"
+            'torch.onnx.export(small, (inputs,), "small.onnx", dynamo=True)'
+        )
+        return Usage(f"{where}.", [load, Snippet("Export it to ONNX", text)])
     names = " --model package.module:function --data NAME"
-    return Usage(where, [Snippet("Load it", text), *_commands("RUN", names)[:2]])
+    return Usage(f"{where}; name your model's function and your data.", [load, *_commands("RUN", names)[:2]])
 
 
 def _commands(folder: str, more: str) -> list[Snippet]:

@@ -1,4 +1,4 @@
-"""What came of a run in words: takes the facts of a run, gives one sentence, and remarks on it."""
+"""The result of a run in words: takes the facts of a run, gives one sentence and a few remarks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def verdict_of(report: Report) -> str:
     if not is_finished(report):
         return _so_far(report)
     if is_dense(report):
-        return f"This is dense training, nothing was cut{_prefixed(': ', _accuracy(report))}."
+        return f"Dense training, nothing was cut{_prefixed(': ', _accuracy(report))}."
     kept = share_kept(report, "macs")
     what = "FLOPs"
     if kept is None:
@@ -49,7 +49,7 @@ def remarks_on(report: Report) -> list[str]:
     if agreement and agreement.get("num_samples") is not None:
         difference = agreement.get("largest_difference")
         size = f"{difference:.1e}" if difference else "0"
-        lines.append(f"cut = uncut: {_counted(agreement)}, largest difference {size}")
+        lines.append(f"before and after the cut: {_counted(agreement)}, largest difference {size}")
     if not is_finished(report):
         epochs = in_one_line(report["config"].get("epochs", "?"), 20)
         lines.append(f"the run is not finished: epoch {len(report['history'])} of {epochs}")

@@ -45,23 +45,23 @@ class Preprocessing:
         if not numbers or len(self.mean) != len(self.std):
             raise ValueError(f"mean and std have {len(self.mean)} and {len(self.std)} channels")
         if not all(_is_number(number) for number in numbers) or min(self.std) <= 0:
-            raise ValueError(f"mean {quoted(self.mean)} and std {quoted(self.std)} are no normalization")
+            raise ValueError(f"mean {quoted(self.mean)} and std {quoted(self.std)} are not a normalization")
         for size in (self.size, self.size if self.shorter_side is None else self.shorter_side):
             if type(size) is not int or not 1 <= size <= 2**16:
-                raise ValueError(f"the size {quoted(size)} is no number of pixels")
+                raise ValueError(f"the size {quoted(size)} is not a number of pixels")
         if not isinstance(self.interpolation, str) or not self.interpolation.isidentifier():
             raise ValueError(f"the interpolation is {quoted(self.interpolation)}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class About:
-    """What is known about a model; nothing of it is needed to load weights into one."""
+    """Name, arguments, classes and preprocessing of a model; loading weights needs none of it."""
 
     name: str | None = None
-    """How it is built, such as `timm:resnet18`; None if only the user's own code knows."""
+    """How it is built, such as `timm:resnet18`; None if the user's own code builds it."""
 
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """What it is built with, such as `{"num_classes": 10}`."""
+    """Arguments it is built with, such as `{"num_classes": 10}`."""
 
     classes: tuple[str, ...] = ()
     """The names of its outputs, in their order."""
@@ -70,14 +70,14 @@ class About:
 
     def __post_init__(self) -> None:
         if self.name is not None and not (isinstance(self.name, str) and _NAME.fullmatch(self.name)):
-            raise ValueError(f"{quoted(self.name)} is no name of a model, such as timm:resnet18")
+            raise ValueError(f"{quoted(self.name)} is not a model name, such as timm:resnet18")
         if not isinstance(self.arguments, Mapping) or not _is_plain(self.arguments):
-            raise ValueError("the arguments are no plain values by name")
+            raise ValueError("the arguments are not a dict of plain values")
         if not all(isinstance(name, str) for name in self.classes):
-            raise ValueError("the classes are no names")
+            raise ValueError("the classes are not a list of names")
 
     def to_data(self) -> dict[str, Any]:
-        """As JSON takes it, without what is not known."""
+        """The known fields as plain JSON values."""
         known = {
             "name": self.name,
             "arguments": dict(self.arguments),
@@ -88,9 +88,9 @@ class About:
 
     @classmethod
     def from_data(cls, data: Any) -> About:
-        """Read back what `to_data` gave; ValueError or TypeError for anything else."""
+        """Read what `to_data` returned; ValueError or TypeError for anything else."""
         if not isinstance(data, Mapping):
-            raise TypeError(f"expected what is known about a model, got {quoted(data)}")
+            raise TypeError(f"expected a model's description, got {quoted(data)}")
         fed = data.get("preprocessing")
         return cls(
             name=data.get("name"),
@@ -100,22 +100,22 @@ class About:
         )
 
     def added_to(self, other: About) -> About:
-        """The other, with what is known here in its place."""
+        """The other, with the fields known here replaced."""
         return About.from_data(other.to_data() | self.to_data())
 
     def to_json(self) -> str:
-        """As text; ArtifactError if it is too long for a folder."""
+        """The JSON text; ArtifactError if it is too long."""
         text = json.dumps(self.to_data())
         if len(text) > MOST_BYTES:
             raise ArtifactError(
-                f"what is known about this model takes {len(text)} bytes, more than {MOST_BYTES}. Use "
-                "shorter names of classes."
+                f"the description of this model takes {len(text)} bytes, more than "
+                f"{MOST_BYTES}. Use shorter class names."
             )
         return text
 
 
 def about_of(model: nn.Module) -> About:
-    """What is known about a model: name, arguments, classes and preprocessing, as far as it carries them.
+    """The name, arguments, classes and preprocessing of a model, as far as they are known.
 
     Example: `trainonce.about_of(small).classes`
     """
@@ -135,19 +135,19 @@ def note_about(model: nn.Module, about: About) -> None:
 
 def _preprocessing(data: Any) -> Preprocessing:
     if not isinstance(data, Mapping):
-        raise TypeError(f"expected a preprocessing, got {quoted(data)}")
+        raise TypeError(f"expected preprocessing settings, got {quoted(data)}")
     names = {"mean", "std", "size", "shorter_side", "interpolation"}
     known: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
     }
     if unknown := set(known) - names:
-        raise ValueError(f"a preprocessing has no {quoted(min(unknown, key=str))}")
+        raise ValueError(f"preprocessing settings have no {quoted(min(unknown, key=str))}")
     return Preprocessing(**known)
 
 
 def _texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str):
-        raise TypeError(f"expected names, got {quoted(value)}")
+        raise TypeError(f"expected a list of names, got {quoted(value)}")
     return tuple(value)
 
 

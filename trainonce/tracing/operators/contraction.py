@@ -108,7 +108,7 @@ def _consume(call: Call, operands: tuple[Operand, Operand], letter: str) -> None
             silent = silent | (layer.ids.flatten() > 0)
     call.book.keep(
         mine[~silent],
-        f"zero is not silence: {call.words} in {call.where} would still read a constant from it",
+        f"zeroing its weights leaves a constant that {call.words} in {call.where} would still read",
     )
 
 

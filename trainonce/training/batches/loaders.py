@@ -1,7 +1,7 @@
 """DataLoaders: which samples a loader visits, according to its sampler.
 
 `fit` shuffles by itself, from the seed and the epoch alone, so that a run can resume at the exact sample.
-A sampler's subset, weights and number of draws are honored; custom samplers are refused.
+A sampler's subset, weights and number of draws are honored, and so is the order of one of the user's own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch.utils.data import (
+    BatchSampler,
     DataLoader,
     RandomSampler,
     SequentialSampler,
@@ -19,10 +20,10 @@ from torch.utils.data import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
-from torch.utils.data.distributed import DistributedSampler
 
 from trainonce.errors import SettingError
 from trainonce.training.batches.order import Drawing
+from trainonce.training.batches.own_order import OwnDrawing, class_for_processes
 
 WAY_OUT = "Pass the Dataset itself, or torch.utils.data.Subset of it"
 
@@ -32,53 +33,78 @@ class Visit:
     """The samples that a loader visits, and how."""
 
     dataset: Any
-    drawing: Drawing | None
+    drawing: Drawing | OwnDrawing | None
     batch_size: int
 
 
 def read_loader(loader: DataLoader[Any], what: str) -> Visit:
     """The samples that a loader visits; SettingError if `fit` can't reproduce that. `what` names the data."""
-    if loader.batch_size is None:
-        reason = "no batches (batch_size=None)" if loader.batch_sampler is None else "a custom batch_sampler"
+    batches: Any = loader.batch_sampler
+    if batches is None:
         raise SettingError(
-            f"the {what} DataLoader has {reason}, which fit can't reproduce. {WAY_OUT}, with "
-            "Settings(batch_size=...)."
+            f"the {what} DataLoader has no batches (batch_size=None), which fit can't reproduce. {WAY_OUT}, "
+            "with Settings(batch_size=...)."
         )
     if type(loader).__iter__ is not DataLoader.__iter__:
         raise SettingError(
             f"the {what} data is a {type(loader).__name__} with its own __iter__, which fit can't "
             f"reproduce. {WAY_OUT}."
         )
-    sampler: Any = loader.sampler
+    if (name := class_for_processes(batches)) is not None:
+        raise SettingError(
+            f"the {what} DataLoader has a {name}, and fit splits batches among the processes itself. "
+            f"{WAY_OUT}."
+        )
+    if type(batches) is not BatchSampler:
+        return _own(loader, batches, what, gives_batches=True)
+    sampler: Any = batches.sampler
     if type(sampler) is SubsetRandomSampler:
         sampler = [int(number) for number in sampler.indices]
     if _is_list(sampler):
         num_samples = len(loader.dataset)  # type: ignore[arg-type]
         return _whole(
-            loader, Subset(loader.dataset, _numbers(sampler, num_samples, what)), what, is_mixed=True
+            batches, Subset(loader.dataset, _numbers(sampler, num_samples, what)), what, is_mixed=True
         )
     if type(sampler) is SequentialSampler:
-        return _whole(loader, _source_of(sampler, loader.dataset, what), what, is_mixed=False)
+        return _whole(batches, _source_of(sampler, loader.dataset, what), what, is_mixed=False)
     if type(sampler) is RandomSampler:
         return _randomly(loader, sampler, what)
-    if type(sampler) is WeightedRandomSampler and what == "training":
-        weights = sampler.weights.detach().double().cpu()
-        return _drawn(
-            loader, loader.dataset, Drawing(weights, int(sampler.num_samples), bool(sampler.replacement))
+    if type(sampler) is not WeightedRandomSampler:
+        return _own(loader, sampler, what, gives_batches=False)
+    if what != "training":
+        raise SettingError(
+            f"the {what} DataLoader has a WeightedRandomSampler, and validation counts each sample once. "
+            f"{WAY_OUT}."
         )
-    reason = f"a {type(sampler).__name__}, whose choice fit can't reproduce"
-    if isinstance(sampler, DistributedSampler):
-        reason = "a DistributedSampler, and fit splits batches among the processes itself"
-    elif type(sampler) is WeightedRandomSampler:
-        reason = "a WeightedRandomSampler, and validation counts each sample once"
-    raise SettingError(f"the {what} DataLoader has {reason}. {WAY_OUT}.")
+    weights = sampler.weights.detach().double().cpu()
+    return _drawn(
+        batches, loader.dataset, Drawing(weights, int(sampler.num_samples), bool(sampler.replacement))
+    )
+
+
+def _own(loader: DataLoader[Any], sampler: Any, what: str, *, gives_batches: bool) -> Visit:
+    """The order of a sampler of the user's own; in validation, which order it is makes no difference."""
+    dataset: Any = loader.dataset
+    drawing = OwnDrawing.of(sampler, len(dataset), what, gives_batches=gives_batches)
+    batch_size = drawing.largest_batch or loader.batch_sampler.batch_size  # type: ignore[union-attr]
+    if what == "training":
+        return Visit(dataset, drawing, batch_size)
+    chosen = drawing.possible()
+    if len(chosen) != drawing.num_draws:
+        raise SettingError(
+            f"the {what} DataLoader's {type(sampler).__name__} gives samples more than once, so scores would "
+            f"not be comparable. {WAY_OUT}."
+        )
+    return Visit(
+        dataset if len(chosen) == len(dataset) else Subset(dataset, chosen.tolist()), None, batch_size
+    )
 
 
 def _randomly(loader: DataLoader[Any], sampler: RandomSampler, what: str) -> Visit:
     dataset = _source_of(sampler, loader.dataset, what)
     num_samples = len(dataset)
     if not sampler.replacement and sampler.num_samples == num_samples:
-        return _whole(loader, dataset, what, is_mixed=True)
+        return _whole(loader.batch_sampler, dataset, what, is_mixed=True)
     if what != "training":
         raise SettingError(
             f"the {what} DataLoader draws {sampler.num_samples} of {num_samples} samples at random, so "
@@ -90,7 +116,9 @@ def _randomly(loader: DataLoader[Any], sampler: RandomSampler, what: str) -> Vis
             "replacement. Train for more epochs instead."
         )
     weights = torch.ones(num_samples, dtype=torch.double)
-    return _drawn(loader, dataset, Drawing(weights, int(sampler.num_samples), bool(sampler.replacement)))
+    return _drawn(
+        loader.batch_sampler, dataset, Drawing(weights, int(sampler.num_samples), bool(sampler.replacement))
+    )
 
 
 def _source_of(sampler: Any, dataset: Any, what: str) -> Any:
@@ -104,21 +132,19 @@ def _source_of(sampler: Any, dataset: Any, what: str) -> Any:
     return dataset if count == len(dataset) else Subset(dataset, range(count))
 
 
-def _whole(loader: DataLoader[Any], dataset: Any, what: str, *, is_mixed: bool) -> Visit:
+def _whole(batches: Any, dataset: Any, what: str, *, is_mixed: bool) -> Visit:
     """Every sample once; training drops an incomplete last batch anyway."""
-    assert loader.batch_size is not None
-    if loader.drop_last and what != "training" and (rest := len(dataset) % loader.batch_size):
+    if batches.drop_last and what != "training" and (rest := len(dataset) % batches.batch_size):
         if is_mixed:
             raise SettingError(
                 f"the {what} DataLoader drops {rest} random samples each time (drop_last). Pass "
                 "drop_last=False."
             )
         dataset = Subset(dataset, range(len(dataset) - rest))
-    return Visit(dataset, None, loader.batch_size)
+    return Visit(dataset, None, batches.batch_size)
 
 
-def _drawn(loader: DataLoader[Any], dataset: Any, drawing: Drawing) -> Visit:
-    assert loader.batch_size is not None
+def _drawn(batches: Any, dataset: Any, drawing: Drawing) -> Visit:
     num_possible = int((drawing.weights > 0).sum())
     if not drawing.weights.isfinite().all() or bool((drawing.weights < 0).any()):
         raise SettingError(
@@ -135,7 +161,7 @@ def _drawn(loader: DataLoader[Any], dataset: Any, drawing: Drawing) -> Visit:
             f"the training DataLoader's sampler draws {drawing.num_draws} of {num_possible} samples without "
             "replacement. Use a smaller num_samples, or replacement=True."
         )
-    return Visit(dataset, drawing, loader.batch_size)
+    return Visit(dataset, drawing, batches.batch_size)
 
 
 def _is_list(sampler: Any) -> bool:

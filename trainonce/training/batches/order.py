@@ -5,12 +5,14 @@ There is no state, so a run can resume at any step, on any number of processes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from trainonce.data.sample_rng import mix
+from trainonce.training.batches.own_order import OwnDrawing
 
 _ORDER, _CONTROLLER, _LOOK = 1, 2, 3
 """Purposes that random numbers are drawn for, so that no two streams are the same."""
@@ -34,6 +36,10 @@ class Drawing:
         """The same weights on a subset, with as many draws as it has samples."""
         return Drawing(self.weights[samples], len(samples), replacement=True)
 
+    def possible(self) -> Tensor:
+        """The samples that may be drawn."""
+        return self.weights.nonzero().flatten()
+
 
 @dataclass(slots=True)
 class Order:
@@ -44,15 +50,17 @@ class Order:
 
     batch_size: int
     seed: int
-    drawing: Drawing | None = None
-    """Replaces the permutation."""
+    drawing: Drawing | OwnDrawing | None = None
+    """Replaces the permutation, or the batches as well."""
 
     _epoch: int = field(default=-1, repr=False)
-    _shuffled: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long), repr=False)
+    _batches: Sequence[Tensor] = field(default=(), repr=False)
 
     @property
     def steps_per_epoch(self) -> int:
         """Batches in an epoch; one if there are fewer samples than the batch size."""
+        if isinstance(self.drawing, OwnDrawing) and self.drawing.num_batches is not None:
+            return self.drawing.num_batches
         return max(1, self.epoch_size // self.batch_size)
 
     @property
@@ -64,15 +72,27 @@ class Order:
         """The indices of a step, counted from 0 over all epochs."""
         epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
-            generator = torch.Generator().manual_seed(mix(self.seed, _ORDER, epoch))
-            places = (
-                torch.randperm(len(self.samples), generator=generator)
-                if self.drawing is None
-                else self.drawing.draw(generator)
-            )
-            self._shuffled = self.samples[places]
+            self._batches = self._drawn(mix(self.seed, _ORDER, epoch), epoch)
             self._epoch = epoch
-        return self._shuffled[position * self.batch_size : (position + 1) * self.batch_size]
+        return self._batches[position]
+
+    def _drawn(self, seed: int, epoch: int) -> Sequence[Tensor]:
+        if isinstance(self.drawing, OwnDrawing):
+            found = self.drawing.epoch(seed, epoch)
+            return found if self.drawing.gives_batches else found[0].split(self.batch_size)
+        generator = torch.Generator().manual_seed(seed)
+        places = (
+            torch.randperm(len(self.samples), generator=generator)
+            if self.drawing is None
+            else self.drawing.draw(generator)
+        )
+        return self.samples[places].split(self.batch_size)
+
+    @property
+    def smallest_batch(self) -> int:
+        """The size of the smallest batch."""
+        own = self.drawing.smallest_batch if isinstance(self.drawing, OwnDrawing) else 0
+        return own or self.batch_size
 
     def look(self, step: int) -> int:
         """The augmentation seed of the epoch of this step."""
@@ -80,11 +100,11 @@ class Order:
 
 
 def draw_controller_samples(
-    num_samples: int, share: float, seed: int, drawing: Drawing | None = None
+    num_samples: int, share: float, seed: int, drawing: Drawing | OwnDrawing | None = None
 ) -> Tensor:
     """The indices that the controller trains on: a fraction of the samples, at least two, in order."""
     if drawing is not None:
-        drawn = drawing.weights.nonzero().flatten()
+        drawn = drawing.possible()
         return drawn[draw_controller_samples(len(drawn), share, seed)]
     generator = torch.Generator().manual_seed(mix(seed, _CONTROLLER))
     count = min(num_samples, max(2, round(share * num_samples)))

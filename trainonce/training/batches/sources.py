@@ -24,6 +24,7 @@ from trainonce.data.workers import read_batches
 from trainonce.errors import SettingError
 from trainonce.training.batches.loaders import read_loader
 from trainonce.training.batches.order import Drawing
+from trainonce.training.batches.own_order import OwnDrawing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,7 +88,7 @@ class Source:
     """Samples, and how their DataLoader draws them."""
 
     samples: Samples
-    drawing: Drawing | None = None
+    drawing: Drawing | OwnDrawing | None = None
     """Replaces one pass over all samples per epoch."""
 
     batch_size: int | None = None
@@ -182,8 +183,9 @@ def _tensors_in(part: Any) -> list[Tensor]:
 def _check_length(dataset: Any, what: str) -> None:
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise SettingError(
-            f"the {what} data has no length, so a run could not resume at the right sample. Pass a Dataset "
-            "with __len__ and __getitem__."
+            f"the {what} data is a {type(dataset).__name__}, which can't be asked for a sample by its "
+            "number, so a run could not resume at the right one. Pass a Dataset with __len__ and "
+            "__getitem__, or prune in your own loop with trainonce.attach."
         )
 
 

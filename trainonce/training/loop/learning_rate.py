@@ -57,6 +57,11 @@ class Rates:
         """The largest of the current rates."""
         return max(float(group["lr"]) for group in self._optimizer.param_groups)
 
+    @property
+    def has_scheduler(self) -> bool:
+        """Whether a scheduler of torch was made for the optimizer: it leaves its mark in every group."""
+        return any("initial_lr" in group for group in self._optimizer.param_groups)
+
     def set(self, rate: float) -> None:
         """Set the largest rate to `rate` and scale the others alike."""
         for group, own in zip(self._optimizer.param_groups, self.own, strict=True):

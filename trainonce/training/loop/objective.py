@@ -50,8 +50,9 @@ class Objective:
         axis = class_axis(find_logits(outputs), targets)
         if axis is None and lessons.teacher.loss is None and not isinstance(self.loss, CrossEntropy):
             raise SettingError(
-                "the targets are no classes, in which a teacher could be compared. Say how far apart two "
-                "outputs are: teacher=trainonce.Teacher(loss=torch.nn.functional.mse_loss)."
+                "the targets are not classes, so outputs can't be compared by class. "
+                "Pass a loss between two outputs: "
+                "teacher=trainonce.Teacher(loss=torch.nn.functional.mse_loss)."
             )
         kwargs = inputs if isinstance(inputs, Mapping) else {}
         args = () if kwargs else tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)

@@ -18,6 +18,7 @@ from trainonce.pruning.guards.copies import note_teacher
 from trainonce.pruning.method import Method
 from trainonce.pruning.pruner import Pruner
 from trainonce.training.batches.order import Drawing, Order, draw_controller_samples, share_of
+from trainonce.training.batches.own_order import OwnDrawing
 from trainonce.training.batches.sources import count_samples
 from trainonce.training.loop.average import Average
 from trainonce.training.loop.learning_rate import Rates, learning_rate
@@ -54,7 +55,7 @@ class Trainer:
         example: Any,
         settings: Settings,
         objective: Objective,
-        drawing: Drawing | None = None,
+        drawing: Drawing | OwnDrawing | None = None,
         method: Method | None = None,
     ) -> None:
         self.model = model
@@ -83,13 +84,13 @@ class Trainer:
             self.controller_samples,
             min(settings.samples_per_step, len(self.controller_samples)),
             settings.seed + 1,
-            None if drawing is None else drawing.among(self.controller_samples),
+            drawing.among(self.controller_samples) if isinstance(drawing, Drawing) else None,
         )
         smallest = objective.where.processes.world_size * settings.accumulate
-        if self.order.batch_size < smallest:
+        if self.order.smallest_batch < smallest:
             raise SettingError(
                 f"batch_size must be at least {smallest}, one sample per process and accumulation step, got "
-                f"{self.order.batch_size}."
+                f"{self.order.smallest_batch}."
             )
         self.pruner: Pruner | None = self._attach(example) if settings.is_pruning else None
         self._wrap()
@@ -232,8 +233,9 @@ class Trainer:
 
     def _backward(self, batch: Sequence[tuple[Any, Any]]) -> float:
         world_size, total = self._where.processes.world_size, 0.0
+        batch_size = len(self.order.batch(self.step))
         # Where samples can't be counted, all pieces weigh the same.
-        alike = self.order.batch_size / (world_size * len(batch))
+        alike = batch_size / (world_size * len(batch))
         counts = [count_samples(inputs, targets) or alike for inputs, targets in batch]
         for index, (inputs, targets) in enumerate(batch):
             is_last = index == len(batch) - 1
@@ -244,7 +246,7 @@ class Trainer:
                 )
                 # DistributedDataParallel averages over processes; the weight makes that the mean over the
                 # batch, also if the parts differ in size.
-                weight = counts[index] * world_size / self.order.batch_size
+                weight = counts[index] * world_size / batch_size
                 self._scaler.scale(value * weight).backward()
             total += float(value.detach()) * counts[index]
         return total / max(1, sum(counts))

@@ -33,7 +33,7 @@ class PenalizeAll(Policy):
 
 
 class StaticSalience(Policy):
-    """OTOv2: chooses the units that go once, when the search begins, and penalizes only these.
+    """OTOv2: chooses the units to drop once, when the search begins, and penalizes only these.
 
     For its DHSPG, pass `pull=HalfSpace()` and `strength=Strength(floor=0.0)`.
 

@@ -1,4 +1,4 @@
-"""A policy that zeroes the smallest filters again and again, and lets them grow back in between."""
+"""A policy that repeatedly zeroes the smallest filters and lets them grow back in between."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainonce.pruning.policies.policy import Policy, Search
 
 
 class SoftFilter(Policy):
-    """Zeroes the filters of smallest norm at the start of each round; training may bring them back.
+    """Zeroes the filters with the smallest norm at the start of each round; training may bring them back.
 
     He et al., "Soft filter pruning for accelerating deep convolutional neural networks" (SFP), IJCAI 2018.
     After each epoch, the same share of every layer is set to zero; norms and momentum stay as they are, so

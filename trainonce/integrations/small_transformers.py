@@ -1,0 +1,103 @@
+"""What a `Trainer` of transformers has saved with a pruner: its state, and the small model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import transformers
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from trainonce.errors import PrunerError
+from trainonce.messages.plain_text import shown, shown_path
+from trainonce.pruning.restored import note_restored
+from trainonce.pruning.restoring import restore
+from trainonce.storage.checkpoint.folder import is_written, read_checkpoint
+
+STATE_FOLDER = "trainonce"
+"""Where a checkpoint of `Trainer` has the pruner's state."""
+
+
+def load(folder: str | Path, *, into: nn.Module | None = None) -> nn.Module:
+    """The model that a `Trainer` with this callback has saved, small as it was; in eval mode.
+
+    The config in the folder is the dense model's, so `from_pretrained` refuses the weights.
+
+    Args:
+        folder: What `trainer.save_model` or a checkpoint wrote.
+        into: The dense model, newly built; None: built from the config in the folder.
+    """
+    state = read_state(folder)
+    # Before anything is cut.
+    weights = _weights_in(Path(folder))
+    model = _built_from(Path(folder)) if into is None else into
+    restore(model, state)
+    # No run continues here; a pruner that is attached to this model begins a new one.
+    note_restored(model, ())
+    try:
+        keys = model.load_state_dict(weights, strict=False)
+    except RuntimeError as error:
+        raise PrunerError(
+            f"the weights in {shown_path(Path(folder))} don't fit the pruner's state beside them "
+            f"({shown(error, most=300)}). Save the model again, with the callback."
+        ) from None
+    _check_complete(model, keys.missing_keys, keys.unexpected_keys, folder)
+    return model.eval()
+
+
+def read_state(folder: str | Path) -> dict[str, Any]:
+    """The pruner's state in what a `Trainer` has saved; PrunerError if there is none."""
+    place = Path(folder) / STATE_FOLDER
+    if not is_written(place):
+        raise PrunerError(
+            f"{shown_path(Path(folder))} was saved without TrainOnceCallback: there is no pruner's state in "
+            "it. To start from its weights, load them with from_pretrained and train without "
+            "resume_from_checkpoint."
+        )
+    return read_checkpoint(place)
+
+
+def _weights_in(folder: Path) -> dict[str, Tensor]:
+    weights: dict[str, Tensor] = {}
+    # One file, or several of a large model.
+    for file in folder.glob("model*.safetensors"):
+        try:
+            weights |= load_file(file)
+        except (OSError, SafetensorError) as error:
+            raise PrunerError(
+                f"{shown_path(file)} can't be read ({shown(error, most=300)}). Copy it again."
+            ) from None
+    if not weights:
+        raise PrunerError(
+            f"{shown_path(folder)} has no weights: no file model*.safetensors, and no other format is read. "
+            "Save it with trainer.save_model."
+        )
+    return weights
+
+
+def _check_complete(model: nn.Module, missing: list[str], unexpected: list[str], folder: str | Path) -> None:
+    tensors = model.state_dict()
+    loaded = {tensors[name].data_ptr() for name in tensors.keys() - missing}
+    # Of weights that are tied, one is saved.
+    odd = [name for name in missing if tensors[name].data_ptr() not in loaded] + unexpected
+    if odd:
+        raise PrunerError(
+            f"{shown_path(Path(folder))} is not of this model: {odd[0]} is in one of them only. Pass the "
+            "dense model that was trained: load(folder, into=model)."
+        )
+
+
+def _built_from(folder: Path) -> nn.Module:
+    config = transformers.AutoConfig.from_pretrained(folder)
+    kind = getattr(transformers, (config.architectures or [""])[0], None)
+    if kind is None:
+        raise PrunerError(
+            f"{shown_path(folder)} is of a class that transformers doesn't have. Build the dense model "
+            "yourself and pass it: load(folder, into=model)."
+        )
+    model = kind(config)
+    if model.can_generate() and (folder / "generation_config.json").is_file():
+        model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
+    return model
