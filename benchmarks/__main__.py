@@ -18,6 +18,8 @@ BENCHMARKS = {
         "make demo as a newcomer runs it: time, FLOPs, accuracy beside the dense model, predictions, ONNX",
     ),
     "coverage": ("coverage", "inspect, silence half, cut, compare, count, train, save and load every model"),
+    "dropped": ("coverage", "the timm suite with drop_path and dropout on: can as much be cut as without"),
+    "reach": ("reach", "how little of a model can remain, by family, and why the rest must stay"),
     "modelopt": (
         "coverage",
         "NVIDIA ModelOpt's FastNAS on the same models: what it can cut, exactly, and does it meet a budget",

@@ -13,11 +13,14 @@ from graphs import (
     interface,
     mutation,
     normalisation,
+    placing,
     projection,
     recurrent,
     residual,
+    settings,
     shuffle,
     sizes,
+    streams,
 )
 from graphs.registry import GRAPHS, Graph, graph
 
@@ -37,9 +40,12 @@ __all__ = [
     "interface",
     "mutation",
     "normalisation",
+    "placing",
     "projection",
     "recurrent",
     "residual",
+    "settings",
     "shuffle",
     "sizes",
+    "streams",
 ]

@@ -215,11 +215,13 @@ def test_bad_input_is_refused_in_one_line(whole: Any, tmp_path: Path):
         make_trainer(tmp_path, make_callback()).fit(
             net, loader(), ckpt_path=str(tmp_path / "plain" / "epoch=0.ckpt"), weights_only=True
         )
+    with pytest.raises(PrunerError, match="this checkpoint is damaged"):
+        restore(net, {"trainonce": 7, "state_dict": {}})
     for changes, length, words in (
         (
             {"keep_flops": 0.6},
             {},
-            "is of a run with keep_flops=0.5, total_steps=32, and this one has keep_flops=0.6",
+            "is from a run with keep_flops=0.5, total_steps=32, and this one has keep_flops=0.6",
         ),
         ({}, {"max_steps": 40}, "and this one has total_steps=40"),
     ):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax, softmax
 
 import trainonce
 from support.bits import digest
+from support.ranks import run_two
 from trainonce.errors import PrunerError, SettingError
 
 pytest.importorskip("lightning", reason="needs lightning")
@@ -125,6 +128,17 @@ def test_a_part_and_a_step_that_returns_a_dict(tmp_path: Path):
     assert digest(plain) != digest(taught)
 
 
+def test_two_processes_hear_the_teacher_through_the_cuts_and_resume(tmp_path: Path):
+    if not dist.is_available() or not dist.is_gloo_available():
+        pytest.skip("this torch has no gloo")
+    run_two(Path(__file__).with_name("lightning_runs.py"), str(tmp_path), "taught")
+    first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2))
+    # A step that never asked the teacher would have been refused.
+    assert first == second
+    assert (first["whole"]["cuts"], first["whole"]["steps"]) == (2, STEPS)
+    assert first["from 0"] == first["from 2"] == first["whole"]
+
+
 class TaughtSteps(StepsByHand):
     """Manual optimization that asks the teacher itself, and returns its loss to be logged."""
 
@@ -162,7 +176,7 @@ def test_steps_by_hand_ask_the_teacher_themselves(tmp_path: Path):
 def test_steps_by_hand_that_forget_the_teacher_are_told(tmp_path: Path):
     net = TaughtSteps()
     net.asks = False
-    with pytest.raises(PrunerError, match=r"the loss is without it.*pruner\.taught") as caught:
+    with pytest.raises(PrunerError, match=r"the loss doesn't use it.*pruner\.taught") as caught:
         make_trainer(tmp_path, make_callback(teacher=other(), loss=loss_of)).fit(net, loader())
     assert "\n" not in str(caught.value)
 
@@ -171,7 +185,7 @@ def test_bad_teachers_are_refused_in_one_line(tmp_path: Path):
     with pytest.raises(SettingError, match="teacher must be True, a trained"):
         make_callback(teacher="self")
     net = Net()
-    with pytest.raises(SettingError, match="has weights of the model itself"):
+    with pytest.raises(SettingError, match="shares weights with the model"):
         make_trainer(tmp_path, make_callback(teacher=net)).fit(net, loader())
     teacher = trainonce.Teacher(loss=lambda mine, wanted: mine - wanted)
     with pytest.raises(SettingError, match="a teacher's loss must return a scalar"):

@@ -175,7 +175,7 @@ def test_bad_teachers_are_refused_in_one_line(tmp_path: Path):
         taught_by("self")
     model = llama()
     trainer, _ = make_trainer(tmp_path, model=model, callback=taught_by(model))
-    with pytest.raises(SettingError, match="has weights of the model itself"):
+    with pytest.raises(SettingError, match="shares weights with the model"):
         trainer.train()
     config = copy.deepcopy(model.config)
     config.vocab_size = 40

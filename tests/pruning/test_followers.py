@@ -250,7 +250,7 @@ def test_followers_are_whole_again_if_the_model_cant_be_cut(monkeypatch: pytest.
     model, optimizer = begun()
     average = Caching(model)
     pruner = with_pruner(model, optimizer, followers=[average])
-    monkeypatch.setattr("trainonce.pruning.cuts.cut", refuse)
+    monkeypatch.setattr("trainonce.pruning.cuts.shrink", refuse)
     with pytest.warns(RuntimeWarning, match="could not be cut at step [0-9]+: not today"):
         train(model, optimizer, pruner, steps=range(STEPS), size=8, after=lambda *_: average.update(model))
     monkeypatch.undo()

@@ -49,8 +49,8 @@ EXACT: dict[str, Callable[[nn.Module], list[Any]]] = {
     "SGDScheduleFree": free("SGDScheduleFree", lr=1.0),
     "AdamWScheduleFree": free("AdamWScheduleFree", lr=5e-3, warmup_steps=5),
     "RAdamScheduleFree": free("RAdamScheduleFree", lr=5e-3),
-    "lars": timms("Lars", lr=1.0, momentum=0.9),
-    "lamb": timms("Lamb", lr=1e-2),
+    "lars": timms("Lars", lr=5.0, momentum=0.9, weight_decay=1e-4),
+    "lamb": timms("Lamb", lr=1e-2, weight_decay=1e-2),
 }
 """Units that are zero change nothing in these."""
 

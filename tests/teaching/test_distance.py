@@ -72,8 +72,8 @@ def test_logits_are_found_in_named_outputs():
 @pytest.mark.parametrize(
     ("mine", "theirs", "words"),
     [
-        (torch.zeros(4, 1), torch.zeros(4, 1), "no classes"),
-        (torch.zeros(4), torch.zeros(4), "no classes"),
+        (torch.zeros(4, 1), torch.zeros(4, 1), "not classes"),
+        (torch.zeros(4), torch.zeros(4), "not classes"),
         (torch.zeros(4, 3), torch.zeros(4, 5), r"\(4, 5\), and the model's \(4, 3\)"),
         ("boxes", torch.zeros(4, 5), "the model returns no logits"),
         (torch.zeros(4, 5), {"boxes": 1}, "the teacher returns no logits"),

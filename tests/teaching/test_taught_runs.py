@@ -214,7 +214,7 @@ def test_what_can_not_be_copied_is_refused_in_one_line():
 def test_a_teacher_without_inputs_is_refused():
     model, _, pruner = started(True)
     outputs = model(batch(0, 4)[0])
-    with pytest.raises(PrunerError, match=r"pass that, too, as in pruner\.taught\(loss, outputs, images\)"):
+    with pytest.raises(PrunerError, match=r"Pass them: pruner\.taught\(loss, outputs, images\)"):
         pruner.taught(outputs.sum(), outputs)
 
 

@@ -15,6 +15,7 @@ from torch import nn
 import trainonce
 from graphs.necks import ConvNormRelu
 from graphs.subjects import snapshot
+from trainonce.structure.plan_fields import PLAN_VERSION
 
 EXAMPLE = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
@@ -230,7 +231,7 @@ def damaged_plans() -> dict[str, str]:
         "number": "3",
         "null": "null",
         "no_version": json.dumps({key: value for key, value in good.items() if key != "version"}),
-        "newer": json.dumps(good | {"version": good["version"] + 1}),
+        "newer": json.dumps(good | {"version": PLAN_VERSION + 1}),
         "missing_field": json.dumps({key: value for key, value in good.items() if key != "cuts"}),
         "wrong_type": json.dumps(good | {"cuts": "all"}),
         "negative_axis": json.dumps(good | {"cuts": [[name, -1, kept, silenced]]}),
@@ -243,7 +244,7 @@ def damaged_plans() -> dict[str, str]:
 def test_damaged_plan_is_not_read(name: str):
     text = damaged_plans()[name]
     message = refused(lambda: trainonce.Plan.from_json(text), nn.Identity(), trainonce.PlanError)
-    assert re.search(r"not valid JSON|not a plan|has version 2|is damaged", message)
+    assert re.search(r"not valid JSON|not a plan|has version 3|is damaged", message)
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ REFUSED = {
     "a stream": (
         lambda: DataLoader(Stream(), batch_size=2),
         "training",
-        r"Stream, which can't be asked for a sample by its number.*trainonce\.attach",
+        r"Stream, which can't be indexed.*trainonce\.attach",
     ),
     "own loader": (
         lambda: OwnLoader(Numbers(), batch_size=2),

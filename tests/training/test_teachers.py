@@ -203,7 +203,11 @@ class Regressor(nn.Module):
         (nn.Sequential(nn.Flatten(), nn.Linear(192, 7)), {}, r"shape \(16, 7\), and the model's \(16, 4\)"),
         (
             make_net(),
+<<<<<<< HEAD
             {"settings": make_settings(pretrained=True, teacher=True)},
+=======
+            {"settings": taught_settings()},
+>>>>>>> main
             "the settings have a teacher, and teacher is given, too",
         ),
         (
@@ -225,7 +229,7 @@ def test_numbers_need_a_loss_of_their_own():
     (images, _), (others, _) = make_data()
     data = (images, images.mean(dim=(1, 2, 3))), (others, others.mean(dim=(1, 2, 3)))
     settings = make_settings(pretrained=True, lr=0.01, epochs=2)
-    with pytest.raises(SettingError, match="the targets are no classes"):
+    with pytest.raises(SettingError, match="the targets are not classes"):
         fit(Regressor(), data, settings=settings, loss=mse_loss, teacher=True, quiet=True)
     teacher = Teacher(loss=mse_loss)
     result = fit(Regressor(), data, settings=settings, loss=mse_loss, teacher=teacher, quiet=True)

@@ -15,22 +15,23 @@ from trainonce.errors import MissingPackageError, PrunerError
 from trainonce.integrations.lightning_steps import name_in, part_of, quiet, taught_step, training_step
 from trainonce.integrations.probe import ModelCall, first_call
 from trainonce.integrations.request import PruningRequest, advanced
+from trainonce.integrations.small_lightning import KEY, restore, saved_in
 from trainonce.messages.plain_text import quoted
 from trainonce.pruning.guards.copies import copies_in
 from trainonce.pruning.pruner import Pruner
 from trainonce.pruning.restored import note_restored
-from trainonce.pruning.restoring import restore as restore_shapes
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
-    from lightning.pytorch.callbacks import ModelCheckpoint, StochasticWeightAveraging, WeightAveraging
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    from trainonce.integrations.lightning_averages import averages_of, steps_of
 except ImportError as error:
     raise MissingPackageError(
         f"this needs lightning ({error}). Install it with: pip install lightning"
     ) from error
 
-KEY = "trainonce"
-"""Where a checkpoint has the pruner's state."""
+__all__ = ["TrainOnceCallback", "restore"]
 
 _STRATEGIES = {"SingleDeviceStrategy", "DDPStrategy"}
 
@@ -81,10 +82,11 @@ class TrainOnceCallback(Callback):
         def on_load_checkpoint(checkpoint: dict[str, Any]) -> None:
             # A callback's own hook comes after the weights.
             if KEY in checkpoint or trainer.training:
-                if KEY in checkpoint and trainer.training:
-                    self._request.check_same_run(checkpoint[KEY]["pruner"], trainer.max_steps)
+                saved = saved_in(checkpoint)
+                if trainer.training:
+                    self._request.check_same_run(saved["pruner"], trainer.max_steps)
                 restore(pl_module, checkpoint)
-                self._saved = checkpoint[KEY] if trainer.training else None
+                self._saved = saved if trainer.training else None
             load(checkpoint)
 
         setattr(pl_module, "on_save_checkpoint", on_save_checkpoint)  # noqa: B010 - a method's place
@@ -145,9 +147,9 @@ class TrainOnceCallback(Callback):
             total_steps=self._total_steps,
             state=self._saved["pruner"] if self._saved is not None else None,
         )
-        for callback in _callbacks(trainer, StochasticWeightAveraging, WeightAveraging):
-            if copies_in(callback, call.module):
-                self.pruner.follow(callback)
+        for average in averages_of(trainer):
+            if copies_in(average, call.module):
+                self.pruner.follow(average)
         if self._saved is not None and self.pruner.num_steps >= self._total_steps:
             # Resumed in an epoch that trains nothing anymore.
             self.pruner.finish()
@@ -224,27 +226,6 @@ class TrainOnceCallback(Callback):
         return output["loss"] if isinstance(output, Mapping) else output
 
 
-def restore(module: LightningModule, checkpoint: Mapping[str, Any]) -> None:
-    """Cut a newly built LightningModule to the size it had in a checkpoint, before its weights are loaded.
-
-    Call it in the module's own `on_load_checkpoint`, so that `load_from_checkpoint` works. A module that has
-    that size already is left alone.
-
-    Args:
-        module: The LightningModule.
-        checkpoint: What Lightning has read.
-    """
-    saved = checkpoint.get(KEY)
-    if saved is None:
-        raise PrunerError(
-            "this checkpoint was saved without TrainOnceCallback, so it has no pruner state. Load its "
-            "weights into the module yourself, and fit without ckpt_path."
-        )
-    shapes = {name: tensor.shape for name, tensor in module.state_dict().items()}
-    if shapes != {name: tensor.shape for name, tensor in checkpoint["state_dict"].items()}:
-        restore_shapes(part_of(module, saved["module"]), saved["pruner"])
-
-
 def _follow(trainer: Trainer, pl_module: LightningModule) -> None:
     """Let what looks at the whole training follow a cut."""
     strategy: Any = trainer.strategy
@@ -265,31 +246,13 @@ def _follow(trainer: Trainer, pl_module: LightningModule) -> None:
 
 
 def _total_steps(trainer: Trainer, request: PruningRequest) -> int:
-    steps = request.options.get("total_steps", _steps_of(trainer))
+    steps = request.options.get("total_steps", steps_of(trainer))
     if not 0 < steps < float("inf"):
         raise PrunerError(
             "the length of this run is not known. Set the Trainer's max_steps, or pass "
             "TrainOnceCallback(total_steps=...)."
         )
     return int(steps)
-
-
-def _steps_of(trainer: Trainer) -> int | float:
-    """The optimizer steps that a trainer means to make."""
-    loop: Any = trainer.fit_loop
-    epochs, averages = loop.max_epochs, _callbacks(trainer, StochasticWeightAveraging)
-    measures = [vars(callback).get("_model_contains_batch_norm") for callback in averages]
-    if any(measures) and epochs not in (None, -1):
-        # It adds an epoch that only measures the average's batch norms.
-        loop.max_epochs = epochs - 1
-    try:
-        return trainer.estimated_stepping_batches
-    finally:
-        loop.max_epochs = epochs
-
-
-def _callbacks(trainer: Any, *kinds: type[Callback]) -> list[Callback]:
-    return [callback for callback in trainer.callbacks if isinstance(callback, kinds)]
 
 
 def _parameters_of(optimizer: torch.optim.Optimizer) -> set[int]:

@@ -64,7 +64,8 @@ class PruningRequest:
             if wanted.get(word) is not None and saved.get(word) != wanted[word]:
                 was = ", ".join(f"{shown(name)}={shown(value)}" for name, value in saved.items())
                 raise PrunerError(
-                    f"this checkpoint is of a run with {was}, and this one has {word}={wanted[word]}. Resume "
+                    f"this checkpoint is from a run with {was}, and this one has "
+                    f"{word}={wanted[word]}. Resume "
                     "with the settings of that run, or start a new one."
                 )
 

@@ -52,8 +52,8 @@ def read_state(folder: str | Path) -> dict[str, Any]:
     place = Path(folder) / STATE_FOLDER
     if not is_written(place):
         raise PrunerError(
-            f"{shown_path(Path(folder))} was saved without TrainOnceCallback: there is no pruner's state in "
-            "it. To start from its weights, load them with from_pretrained and train without "
+            f"{shown_path(Path(folder))} was saved without TrainOnceCallback, so it has no pruner state. "
+            "To start from its weights, load them with from_pretrained and train without "
             "resume_from_checkpoint."
         )
     return read_checkpoint(place)
@@ -84,8 +84,8 @@ def _check_complete(model: nn.Module, missing: list[str], unexpected: list[str],
     odd = [name for name in missing if tensors[name].data_ptr() not in loaded] + unexpected
     if odd:
         raise PrunerError(
-            f"{shown_path(Path(folder))} is not of this model: {odd[0]} is in one of them only. Pass the "
-            "dense model that was trained: load(folder, into=model)."
+            f"{shown_path(Path(folder))} was saved from another model: only one of them has {odd[0]}. Pass "
+            "the dense model that was trained: load(folder, into=model)."
         )
 
 

@@ -64,7 +64,7 @@ def prune(model: Any, **options: Any) -> Any:
             example is an image of the size that is trained on, and the number of steps is the trainer's.
             While it trains, the pruner is `model.trainer.pruner`. A `teacher` needs a loss of its own.
     """
-    check_yolo_teacher(options.get("teacher"))
+    check_yolo_teacher(options.get("teacher"), Model)
     return _Pruning(PruningRequest.of(options)).added_to(model)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
-from ultralytics.engine.model import Model
 
 from trainonce.errors import PrunerError
 from trainonce.integrations.teaching import Answer, taught
@@ -14,10 +13,10 @@ from trainonce.pruning.pruner import Pruner
 from trainonce.teaching.teacher import find_teacher
 
 
-def check_yolo_teacher(given: Any) -> None:
-    """Raise PrunerError for a teacher that does not say how far apart two outputs of a YOLO are."""
+def check_yolo_teacher(given: Any, wrapper: type) -> None:
+    """Raise PrunerError for a teacher without a loss for boxes, or in Ultralytics' `wrapper` of networks."""
     teacher = find_teacher(given)
-    if teacher is not None and isinstance(teacher.model, Model):
+    if teacher is not None and isinstance(teacher.model, wrapper):
         raise PrunerError(
             f"the teacher's model is a {type(teacher.model).__name__}, whose train() trains it. Pass its "
             "network: teacher=trainonce.Teacher(model=YOLO(...).model, loss=...)."

@@ -14,7 +14,7 @@ from trainonce.pruning.optimizers import members_of
 from trainonce.pruning.units import Rows, Units
 from trainonce.structure.plan import Plan
 from trainonce.structure.succession import plan_after
-from trainonce.surgery.inspection import cut
+from trainonce.surgery.inspection import shrink
 from trainonce.surgery.slicing import apply_plan
 
 
@@ -62,7 +62,7 @@ class Cuts:
         """
         plan = self._next_plan(masks)
         with self._followers.cutting(plan):
-            cut(self._model, plan, optimizer=members_of(self._optimizer))
+            shrink(self._model, plan, optimizer=members_of(self._optimizer))
         self._note(masks, plan)
 
     @torch.no_grad()

@@ -104,8 +104,8 @@ class Followers:
             raise PrunerError(
                 f"the follower {type(holder).__name__} holds no copy of this model: no "
                 f"{type(self._model).__name__} with the same shapes and weights of its own, nor a list or "
-                "dict of such tensors. Pass what was made from the model as it is now, or an object that has "
-                "it as an attribute."
+                "dict of such tensors. Pass a copy made from the model as it is now, or "
+                "an object that has one as an attribute."
             )
         return modules, shadows
 

@@ -1,4 +1,4 @@
-"""Whether a run can take over a saved state now, and if not, why."""
+"""Whether a run can take over a saved state now, and if not, why; its teacher."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 from trainonce.errors import PrunerError
 from trainonce.pruning.algorithm import AutoTrainOnce
+from trainonce.pruning.guards.copies import note_teacher
 from trainonce.pruning.pruner_state import check_saved_plans
 from trainonce.pruning.restored import are_same_cuts, restoring_plans
+from trainonce.teaching.lessons import Lessons
 
 
 def check_can_load(algorithm: AutoTrainOnce, state: Mapping[str, Any]) -> None:
@@ -25,3 +27,10 @@ def check_can_load(algorithm: AutoTrainOnce, state: Mapping[str, Any]) -> None:
             f"this pruner has made {algorithm.num_steps} steps. Load the state right after attach, before "
             "the first step."
         )
+
+
+def resume_teaching(lessons: Lessons | None, state: Mapping[str, Any]) -> None:
+    """Load the teacher of a saved run, if there is one; its new weights don't make it an average."""
+    if lessons is not None:
+        lessons.load_state_dict(state["teacher"])
+        note_teacher(lessons.model)

@@ -12,7 +12,7 @@ from trainonce.errors import PrunerError
 from trainonce.pruning.algorithm import AutoTrainOnce
 from trainonce.pruning.finishing import refusal_to_finish
 from trainonce.pruning.guards.stepwatch import StepWatch
-from trainonce.pruning.loading import check_can_load
+from trainonce.pruning.loading import check_can_load, resume_teaching
 from trainonce.pruning.notices import warn_user
 from trainonce.pruning.optimizers import members_of
 from trainonce.pruning.policies.policy import Policy
@@ -258,8 +258,7 @@ class Pruner:
         """
         self.check_state(state)
         self._algorithm.resume(SavedRun.of(state))
-        if self.lessons is not None:
-            self.lessons.load_state_dict(state["teacher"])
+        resume_teaching(self.lessons, state)
         note_restored(self.model, ())
 
     def check_state(self, state: Any) -> None:

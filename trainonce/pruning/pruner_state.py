@@ -51,8 +51,8 @@ def check_pruner_state(
         raise PrunerError(f"the pruner's state has no entry {min(missing)}. Load what state_dict() returned.")
     if not _is_equal(state["groups"], fingerprint) or not _is_equal(state["total_steps"], total_steps):
         raise PrunerError(
-            "the pruner's state is from a run with another model, budget or total_steps. Attach with the "
-            "settings of that run."
+            "the pruner's state is from a run with another model, budget or total_steps "
+            f"({_difference(state, fingerprint, total_steps)}). Attach with the settings of that run."
         )
     try:
         _check_numbers(state, total_steps)
@@ -92,6 +92,19 @@ def check_saved_plans(state: Mapping[str, Any], wanted: Sequence[Plan]) -> None:
             "the pruner's state is damaged: its plans are not those of its cuts. Load what state_dict() "
             "returned."
         )
+
+
+def _difference(state: Mapping[str, Any], fingerprint: Mapping[str, Any], total_steps: int) -> str:
+    """What of a run is not as in this one."""
+    if not isinstance(state["groups"], Mapping):
+        return "what it says of the model is no dict"
+    found = {**state["groups"], "total_steps": state["total_steps"]}
+    wanted = {**fingerprint, "total_steps": total_steps}
+    names = {"counts": "budget", "share": "share", "total_steps": "total_steps"}
+    for key, name in names.items():
+        if not _is_equal(found.get(key), wanted[key]):
+            return f"its {name} is {shown(found.get(key))}, here it is {shown(wanted[key])}"
+    return "its model has other groups of channels"
 
 
 def _check_policy(state: Any, policy: Policy) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from trainonce.execution.restoring import replace_data
 from trainonce.structure.plan import Plan
 from trainonce.structure.succession import joined
+from trainonce.surgery.norms import unscale_norms
 from trainonce.surgery.remembered_sizes import mend_sizes, set_attribute
 
 _RESTORED: WeakKeyDictionary[nn.Module, tuple[Plan, ...]] = WeakKeyDictionary()
@@ -53,6 +54,8 @@ def widened(model: nn.Module, plans: Sequence[Plan]) -> nn.Module:
         whole.index_copy_(cut.axis, torch.tensor(cut.kept, device=whole.device), tensor.data)
         replace_data(tensor, whole, None)
     modules = dict(dense.named_modules())
+    for one in plans:
+        unscale_norms(dense, one)
     for change in plan.attributes:
         set_attribute(modules[change.module], change.name, change.index, change.before)
     for module in modules.values():

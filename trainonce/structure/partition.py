@@ -21,6 +21,7 @@ from trainonce.structure.channels import (
     full_size,
 )
 from trainonce.structure.equality import ComparedByContent
+from trainonce.structure.norms import NormScale
 from trainonce.structure.shares import Share, measure_shares
 from trainonce.structure.table import Column, Row, Table, as_percent, in_units
 
@@ -70,6 +71,9 @@ class Partition(ComparedByContent):
 
     sizes: SizeRules = field()
     """Which sizes that modules remember follow a cut."""
+
+    norms: tuple[NormScale, ...] = ()
+    """What norms need whose mean runs over channels that can be cut."""
 
     @property
     def macs(self) -> int:

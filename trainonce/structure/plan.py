@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,8 +16,9 @@ from trainonce.execution.outline import outline_of
 from trainonce.messages.limits import SEED, Limits, check_value
 from trainonce.messages.plain_text import shorten, shown
 from trainonce.structure.channels import AttributeChange, AxisCut, ChannelGroup, Example, Role
+from trainonce.structure.norms import NormScale, used_norms
 from trainonce.structure.partition import Partition
-from trainonce.structure.plan_fields import PLAN_VERSION, read_fields
+from trainonce.structure.plan_fields import OLDER_VERSION, PLAN_VERSION, read_fields
 from trainonce.structure.table import Column, Row, Table, as_percent, in_units
 
 _COLUMNS = (Column("group", widest=80), Column("channels left", is_number=True))
@@ -45,6 +46,9 @@ class Plan:
 
     outline: Any = field(default=None, compare=False, repr=False)
     """What the example looks like, without its content; `load` runs the model on a stand-in for it."""
+
+    norms: tuple[NormScale, ...] = ()
+    """Norms whose weight and eps change, because their mean runs over fewer channels."""
 
     @classmethod
     def from_masks(cls, partition: Partition, masks: Mapping[str, Tensor]) -> Plan:
@@ -78,14 +82,16 @@ class Plan:
             for name, mask in alive.items()
             if not bool(mask.all())
         }
+        cuts = _axis_cuts(partition, alive)
         return cls(
             model=partition.model,
             kept=kept,
             shapes=dict(partition.shapes),
-            cuts=_axis_cuts(partition, alive),
+            cuts=cuts,
             attributes=partition.sizes.changes(torch.cat([*alive.values(), torch.ones(0, dtype=torch.bool)])),
             example=partition.example,
             outline=outline_of(partition.example),
+            norms=used_norms(partition.norms, ((cut.tensor, cut.axis) for cut in cuts)),
         )
 
     @classmethod
@@ -154,14 +160,17 @@ class Plan:
 
     def to_data(self) -> dict[str, Any]:
         """The plan as JSON takes it."""
+        # Only a plan that scales norms is of the newer version: an older trainonce would leave that out.
+        norms = {"norms": [list(astuple(norm)) for norm in self.norms]} if self.norms else {}
         return {
-            "version": PLAN_VERSION,
+            "version": PLAN_VERSION if self.norms else OLDER_VERSION,
             "model": self.model,
             "kept": {name: list(channels) for name, channels in self.kept.items()},
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
             "cuts": [[cut.tensor, cut.axis, list(cut.kept), cut.silenced] for cut in self.cuts],
             "attributes": [[a.module, a.name, a.index, a.before, a.after] for a in self.attributes],
             "outline": self.outline,
+            **norms,
         }
 
     @classmethod

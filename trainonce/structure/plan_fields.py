@@ -8,8 +8,11 @@ from typing import Any
 from trainonce.errors import PlanError
 from trainonce.messages.plain_text import quoted, shown
 from trainonce.structure.channels import AttributeChange, AxisCut
+from trainonce.structure.norms import NormScale
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
+OLDER_VERSION = 1
+"""Plans that scale no norm."""
 
 
 def read_fields(data: Any) -> dict[str, Any]:
@@ -18,10 +21,10 @@ def read_fields(data: Any) -> dict[str, Any]:
         raise PlanError(
             "this is not a plan: the field 'version' is missing. Save the model again with trainonce.save."
         )
-    if data["version"] != PLAN_VERSION:
+    if type(data["version"]) is not int or not OLDER_VERSION <= data["version"] <= PLAN_VERSION:
         raise PlanError(
-            f"the plan has version {quoted(data['version'])}, this trainonce reads version {PLAN_VERSION}. "
-            f"Install the trainonce that wrote it."
+            f"the plan has version {quoted(data['version'])}, this trainonce reads versions up to "
+            f"{PLAN_VERSION}. Install the trainonce that wrote it."
         )
     try:
         return dict(
@@ -43,11 +46,27 @@ def read_fields(data: Any) -> dict[str, Any]:
                 for module, name, index, before, after in data["attributes"]
             ),
             outline=data.get("outline"),
+            norms=tuple(map(_norm, data.get("norms", []))),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise PlanError(
             f"the plan is damaged ({type(error).__name__}: {shown(error)}). Save the model again."
         ) from None
+
+
+def _norm(fields: Any) -> NormScale:
+    module, tensor, axis, offset, power, eps, is_folded = fields
+    if power not in (0.5, 1.0):
+        raise TypeError(f"a norm's power is 0.5 or 1, got {quoted(power)}")
+    return NormScale(
+        _text(module),
+        _text(tensor),
+        _natural(axis),
+        _natural(offset),
+        float(power),
+        _text(eps),
+        _flag(is_folded),
+    )
 
 
 def _text(value: Any) -> str:

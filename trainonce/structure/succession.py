@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from trainonce.structure.norms import used_norms
 from trainonce.structure.plan import AttributeChange, Plan
 
 
@@ -32,6 +33,7 @@ def plan_after(first: Plan, second: Plan) -> Plan:
         shapes={name: tuple(shape) for name, shape in shapes.items()},
         cuts=tuple(cuts),
         attributes=_changes_between(first.attributes, second.attributes),
+        norms=used_norms(second.norms, ((cut.tensor, cut.axis) for cut in cuts)),
     )
 
 
@@ -53,6 +55,7 @@ def joined(first: Plan, second: Plan) -> Plan:
         kept=kept,
         cuts=tuple(cuts.values()),
         attributes=_changes_in_all(first.attributes, second.attributes),
+        norms=tuple({norm.module: norm for norm in (*first.norms, *second.norms)}.values()),
     )
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from torch import Tensor, nn
 
 from trainonce.errors import PlanError
 from trainonce.messages.plain_text import quoted, shown
 from trainonce.structure.plan import Plan
 from trainonce.surgery.remembered_sizes import get_attribute
+from trainonce.tracing.norms import find_norms
 
 
 def check_fits(model: nn.Module, plan: Plan) -> dict[str, Tensor]:
@@ -57,6 +61,21 @@ def _buffer_names(model: nn.Module) -> set[str]:
     }
 
 
+def _check_norms(modules: Mapping[str, nn.Module], plan: Plan) -> None:
+    """What a plan scales is a norm of the model, found again by trying: it could say anything."""
+    cut = {(cut.tensor, cut.axis) for cut in plan.cuts}
+    for norm in plan.norms:
+        own = find_norms(modules[norm.module]).get("") if norm.module in modules else None
+        name = f"{norm.module}.{own.tensor}".lstrip(".") if own is not None else ""
+        if own is None or replace(own, module=norm.module, tensor=name, is_folded=norm.is_folded) != norm:
+            raise PlanError(
+                f"the plan scales {shown(norm.module or 'the model')}, which is no such norm in this model. "
+                "Make a new plan with trainonce.inspect."
+            )
+        if (norm.tensor, norm.axis) not in cut:
+            raise PlanError(f"the plan scales {shown(norm.module)} without cutting it. Save the model again.")
+
+
 def _check_cuts(model: nn.Module, plan: Plan) -> None:
     if len({(cut.tensor, cut.axis) for cut in plan.cuts}) < len(plan.cuts):
         raise PlanError("the plan cuts one axis twice. Save the model again.")
@@ -73,6 +92,7 @@ def _check_cuts(model: nn.Module, plan: Plan) -> None:
                 "have. Save the model again."
             )
     modules = dict(model.named_modules())
+    _check_norms(modules, plan)
     for change in plan.attributes:
         found = get_attribute(modules.get(change.module), change.name, change.index)
         if found != change.before:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from trainonce.structure.partition import Partition
 from trainonce.structure.plan import Plan
 from trainonce.surgery import proof
 from trainonce.surgery.fitting import check_fits
+from trainonce.surgery.norms import folded, unfolded
 from trainonce.surgery.optimizer_state import check_owned
 from trainonce.surgery.sharding import refusal_of_shards
 from trainonce.surgery.slicing import apply_plan, plans_of, silence
@@ -74,7 +76,32 @@ def cut(
     Raises:
         PlanError: The plan was made for another model, or the cut can't be verified; the model is unchanged.
     """
-    if isinstance(model, nn.Module) and isinstance(plan, Plan) and plan.cuts and plan in plans_of(model):
+    if isinstance(plan, Plan):
+        plan = replace(plan, norms=folded(plan.norms))
+    return _cut(model, plan, optimizer)
+
+
+def shrink(
+    model: nn.Module,
+    plan: Plan,
+    *,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
+) -> nn.Module:
+    """As `cut`, for a model that goes on training, which then takes the same steps as without the cut.
+
+    Weights of norms that must be scaled are scaled whenever the norm runs; see `surgery.norms`.
+    """
+    if isinstance(plan, Plan):
+        plan = replace(plan, norms=unfolded(plan.norms))
+    return _cut(model, plan, optimizer)
+
+
+def _cut(
+    model: nn.Module,
+    plan: Plan,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None,
+) -> nn.Module:
+    if isinstance(model, nn.Module) and isinstance(plan, Plan) and _was_cut_by(model, plan):
         raise PlanError(
             "this plan has already been applied to this model: a pruner cuts the "
             "followers of its model itself. Remove this call."
@@ -96,6 +123,11 @@ def cut(
         way_out = "The model is unchanged; inspect it again with protect=[...] for that layer."
         raise PlanError(f"the cut model does not run ({reason_of(error, longest=300)}). {way_out}") from error
     return model
+
+
+def _was_cut_by(model: nn.Module, plan: Plan) -> bool:
+    bare = replace(plan, norms=())
+    return bool(plan.cuts) and any(replace(known, norms=()) == bare for known in plans_of(model))
 
 
 def _cut_and_prove(

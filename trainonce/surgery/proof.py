@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 
 import torch
@@ -11,6 +12,7 @@ from torch.utils._pytree import tree_map_only
 
 from trainonce.execution.comparison import relative_difference
 from trainonce.execution.forward import copied, output_tensors, run_model
+from trainonce.execution.precision import InDouble
 from trainonce.execution.restoring import buffers_kept, gradients_aside
 from trainonce.messages.plain_text import reason_of
 from trainonce.structure.channels import Example
@@ -36,7 +38,8 @@ LARGE_MACS = 10_000_000_000
 
 def outputs_of(model: nn.Module, example: Example) -> list[Tensor]:
     """The model's output tensors on the example, without gradients, from a fixed random state."""
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+    is_double = any(parameter.dtype is torch.float64 for parameter in model.parameters())
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), InDouble() if is_double else nullcontext():
         torch.manual_seed(0)
         return [tensor.detach() for tensor in output_tensors(run_model(model, copied(example)))]
 

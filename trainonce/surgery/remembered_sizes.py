@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
+
+from trainonce.execution.settings import holds_settings
 
 SIZES: Mapping[type[nn.Module], tuple[tuple[str, Callable[[Any], int]], ...]] = {
     nn.modules.conv._ConvTransposeNd: (
@@ -51,8 +54,12 @@ def mend_sizes(module: nn.Module) -> None:
 
 
 def get_attribute(module: nn.Module | None, name: str, index: int | None) -> Any:
-    """The integer attribute of a module, or one entry of a tuple; None if there is no such integer."""
-    value = None if module is None else vars(module).get(name)
+    """The integer attribute of a module, or one entry of a tuple; None if there is no such integer.
+
+    `config.num_heads` is that of the configuration which the module holds.
+    """
+    holder, field = _holder_of(module, name)
+    value = None if holder is None else vars(holder).get(field)
     if index is None:
         return value if type(value) is int else None
     return (
@@ -63,11 +70,26 @@ def get_attribute(module: nn.Module | None, name: str, index: int | None) -> Any
 
 
 def set_attribute(module: nn.Module, name: str, index: int | None, number: int) -> None:
-    """Change the integer that `get_attribute` reads."""
-    value = vars(module)[name]
+    """Change the integer that `get_attribute` reads.
+
+    A configuration is copied before, as other modules may hold the same one.
+    """
+    holder, field = _holder_of(module, name)
+    if holder is not module:
+        holder = vars(module)[name.partition(".")[0]] = copy.copy(holder)
+    value = vars(holder)[field]
     if index is None:
-        vars(module)[name] = number
+        vars(holder)[field] = number
     elif isinstance(value, list):
-        vars(module)[name] = [*value[:index], number, *value[index + 1 :]]
+        vars(holder)[field] = [*value[:index], number, *value[index + 1 :]]
     else:
-        vars(module)[name] = type(value)((*value[:index], number, *value[index + 1 :]))
+        vars(holder)[field] = type(value)((*value[:index], number, *value[index + 1 :]))
+
+
+def _holder_of(module: nn.Module | None, name: str) -> tuple[Any, str]:
+    """The module, or the configuration that it holds, and the name of the number there."""
+    first, _, rest = name.partition(".")
+    if not rest or module is None:
+        return module, name
+    held = vars(module).get(first)
+    return (held, rest) if holds_settings(held) else (None, rest)

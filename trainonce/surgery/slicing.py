@@ -17,6 +17,7 @@ from trainonce.execution.restoring import drop_caches, replace_data
 from trainonce.structure.plan import Plan
 from trainonce.surgery.fitting import check_fits
 from trainonce.surgery.narrowing import narrow_state, narrowed
+from trainonce.surgery.norms import scale_norms
 from trainonce.surgery.optimizer_state import foreign_state
 from trainonce.surgery.remembered_sizes import mend_sizes, set_attribute
 
@@ -70,6 +71,7 @@ def apply_plan(model: nn.Module, plan: Plan, *, optimizers: Sequence[torch.optim
         grad = None if tensor.grad is None else narrowed(tensor.grad, cuts)
         replace_data(tensor, narrowed(tensor.data, cuts), grad)
     modules = dict(model.named_modules())
+    scale_norms(model, plan)
     for change in plan.attributes:
         set_attribute(modules[change.module], change.name, change.index, change.after)
     for module in modules.values():

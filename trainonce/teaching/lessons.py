@@ -50,8 +50,7 @@ class Lessons:
         """How far the model's outputs are from the teacher's on the same inputs; `axis` are the classes."""
         if not args and not kwargs:
             raise PrunerError(
-                "the teacher is asked what the model was asked: pass that, too, as in pruner.taught(loss, "
-                "outputs, images)."
+                "the teacher needs the model's inputs. Pass them: pruner.taught(loss, outputs, images)."
             )
         self.was_heard = True
         # The copy is in eval mode for good.

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from trainonce.errors import ModelError
 from trainonce.messages.plain_text import shorten
 from trainonce.structure.channels import ChannelGroup, Contraction, Example, Factor, Role, Slice
+from trainonce.structure.norms import used_norms
 from trainonce.structure.partition import Partition
 from trainonce.tracing.sizes.rules import SizeRules
 from trainonce.tracing.state.labels import KERNEL, LabelBook, Layer, Slot
@@ -225,6 +226,12 @@ def parameter_order(model: nn.Module) -> dict[str, int]:
     }
 
 
+def _prunable_axes(groups: Sequence[ChannelGroup]) -> set[tuple[str, int]]:
+    return {
+        (part.tensor, part.axis) for group in groups if group.kept_because is None for part in group.slices
+    }
+
+
 def build_partition(model: nn.Module, recording: Recording, rules: SizeRules, example: Example) -> Partition:
     """Read the groups off a settled recording; nothing in the partition is the recording's."""
     numbering = number_channels(recording, parameter_order(model))
@@ -244,4 +251,5 @@ def build_partition(model: nn.Module, recording: Recording, rules: SizeRules, ex
         notes=tuple(recording.notes),
         example=example,
         sizes=rules.in_channels(numbering.prunable_channels()),
+        norms=used_norms(recording.norms.values(), _prunable_axes(numbering.groups)),
     )

@@ -23,6 +23,7 @@ from trainonce.structure.partition import Partition
 from trainonce.tracing.capture.alternatives import find_alternatives
 from trainonce.tracing.capture.record import record
 from trainonce.tracing.contradictions import keep_contradicted
+from trainonce.tracing.norms import find_norms
 from trainonce.tracing.partition import build_partition, keep_before_branches, keep_protected, parameter_order
 from trainonce.tracing.sizes.rules import SizeRules
 from trainonce.tracing.state.recording import Recording
@@ -67,14 +68,14 @@ def record_evaluation(model: nn.Module, example: Example) -> tuple[Recording, bo
     Leaves the model in eval mode.
     """
     model.eval()
-    alternatives = find_alternatives(model, example)
+    alternatives, norms = find_alternatives(model, example), find_norms(model)
     if not any(parameter.is_meta for parameter in model.parameters()):
-        recording = Recording(alternatives=alternatives)
+        recording = Recording(alternatives=alternatives, norms=norms)
         # Whatever fails without values, not only asking for one, is tried again with them.
         with suppress(Exception):
             record(model, example, recording, counts_cost=True, with_values=False)
             return recording, False
-    recording = Recording(alternatives=alternatives)
+    recording = Recording(alternatives=alternatives, norms=norms)
     try:
         record(model, example, recording, counts_cost=True, with_values=True)
     except Exception as error:

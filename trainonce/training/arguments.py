@@ -189,8 +189,9 @@ def settle(settings: Settings, train: Source, rates: Rates) -> tuple[Settings, l
         )
     if rates.has_scheduler:
         notes.append(
-            "the scheduler that was made for this optimizer is not stepped: its learning rate begins at "
-            f"{shown(rates.own)} and follows sched={settings.sched} of the settings"
+            "fit does not step the scheduler made for this optimizer: the learning rate "
+            f"starts at {shown(rates.own)} and follows sched={settings.sched} of the "
+            "settings"
         )
     return with_changes(settings, batch_size=batch_size, lr=rates.highest), notes
 

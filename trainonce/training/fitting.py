@@ -59,7 +59,7 @@ def fit(
     view: View | None = None,
     quiet: bool = False,
 ) -> Result:
-    """Train `model` once on `data` and return a small model within the budget.
+    """A small model within the budget, in eval mode: `model` trained once on `data`; and what is known of it.
 
     Args:
         model: The model to train. It is changed in place.
@@ -78,15 +78,12 @@ def fit(
         optimizer: An optimizer, or a function that makes one from the parameters. Default: as in `settings`.
         method: How to prune, such as "paper". Default: as in `settings`.
         policy: Scores the channels, such as `trainonce.policies.Taylor()`. Default: as in `settings`.
-        teacher: A trained model to also learn from, or True: `model` as it starts. Default: as in `settings`.
+        teacher: A model to distill from, or True: `model` as it starts. Default: as in `settings`.
         callbacks: Objects with methods of `trainonce.Callback`, called at turning points of the run.
         loggers: Objects such as `trainonce.loggers.Wandb()`, told the numbers of each epoch.
         config: Recorded in `config.yaml` instead of the settings.
         view: Receives the progress: an object with `show`, `say` and `close`. Default: the terminal.
         quiet: Show no progress.
-
-    Returns:
-        The small model in eval mode, one record per epoch, and the report.
 
     Example: `small = trainonce.fit(model, (train, validation), keep_flops=0.45, out="runs/mine").model`.
     """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary, WeakSet, ref
 
@@ -49,8 +49,14 @@ def follows_by_itself(copy: nn.Module) -> None:
 
 
 def note_teacher(teacher: nn.Module) -> None:
-    """Note that a model and its parts are no averages, whatever their class, unless their weights change."""
+    """Note that a model and its parts are no averages, whatever their class, unless their weights change.
+
+    Once more when its weights have been loaded: what was seen of it before is forgotten.
+    """
     _TEACHERS.update(teacher.modules())
+    for seen in _SEEN.values():
+        for module in teacher.modules():
+            seen.pop(module, None)
 
 
 def copies_in(holder: object, model: nn.Module) -> list[nn.Module]:
@@ -91,7 +97,7 @@ class Copies:
         self._model = model
         self._start = _sums(model)
         # What moves from now on is an average, even if it moves before the first survey only.
-        for copy in self._find(())[0].values():
+        for copy in self._find(()).values():
             self._has_changed(copy)
 
     def survey(self, followed: Collection[nn.Module] = ()) -> Survey:
@@ -104,15 +110,28 @@ class Copies:
         return found
 
     def _survey(self, followed: Collection[nn.Module]) -> Survey:
-        copies, holders = self._find(followed)
+        copies = self._find(followed)
+        if not copies:
+            return Survey()
         moved = {number for number, copy in copies.items() if self._has_changed(copy)}
         copies = {number: copy for number, copy in copies.items() if number in moved or copy not in _TEACHERS}
-        trained = _trained() if moved else set()
+        may_learn = {
+            number for number in moved if any(part.requires_grad for part in copies[number].parameters())
+        }
+        averaging = _averaging()
+        # What may hold a copy, and what may train one, in one pass.
+        around = living(averaging | (kinds_of(torch.optim.Optimizer) if may_learn else set()))
+        trained = _parameters_in(thing for thing in around if type(thing) not in averaging)
         learning = {
             number
-            for number in moved
+            for number in may_learn
             if any(id(part) in trained or part.grad is not None for part in copies[number].parameters())
         }
+        holders = [
+            thing
+            for thing in around
+            if type(thing) in averaging and thing is not self._model and _is_made(thing)
+        ]
         return self._sorted(copies, holders, moved, learning)
 
     def _sorted(
@@ -152,23 +171,18 @@ class Copies:
         sums = _sums(copy)
         return sums != _SEEN.setdefault(self._model, WeakKeyDictionary()).setdefault(copy, sums)
 
-    def _find(self, followed: Collection[nn.Module]) -> tuple[dict[int, nn.Module], list[object]]:
-        """Copies that nobody cuts so far, by id, and everything that looks like it holds an average."""
+    def _find(self, followed: Collection[nn.Module]) -> dict[int, nn.Module]:
+        """Copies that nobody cuts so far, by id."""
         passed = {id(module) for module in (*self._model.modules(), *followed)} | _FOLLOWERS.keys()
         shapes = _shapes(self._model)
-        averaging = imported(KNOWN)
-        averaging |= {kind for kind in kinds_of(nn.Module) if AVERAGES.search(kind.__name__)}
-        copies: dict[int, nn.Module] = {}
-        holders: list[object] = []
-        for thing in living({type(self._model), *averaging}):
-            # A module whose constructor is still at work has no parameters.
-            if id(thing) in passed or (isinstance(thing, nn.Module) and "_parameters" not in vars(thing)):
-                continue
-            if type(thing) in averaging:
-                holders.append(thing)
-            if isinstance(thing, nn.Module) and _is_copy(thing, self._model, shapes):
-                copies[id(thing)] = thing
-        return copies, holders
+        return {
+            id(thing): thing
+            for thing in living({type(self._model)})
+            if isinstance(thing, nn.Module)
+            and id(thing) not in passed
+            and _is_made(thing)
+            and _is_copy(thing, self._model, shapes)
+        }
 
 
 def _is_copy(module: nn.Module, model: nn.Module, shapes: dict[str, tuple[int, ...]]) -> bool:
@@ -184,13 +198,19 @@ def _attributes(holder: object) -> Iterator[object]:
         yield from value if isinstance(value, list | tuple) else (value,)
 
 
-def _trained() -> set[int]:
-    """The ids of all parameters in any optimizer."""
-    groups = [
-        group
-        for optimizer in living(kinds_of(torch.optim.Optimizer))
-        for group in vars(optimizer).get("param_groups", [])
-    ]
+def _averaging() -> set[type]:
+    """The classes whose objects may hold an average."""
+    return imported(KNOWN) | {kind for kind in kinds_of(nn.Module) if AVERAGES.search(kind.__name__)}
+
+
+def _is_made(thing: object) -> bool:
+    """Whether an object is whole: a module whose constructor is still at work has no parameters."""
+    return not isinstance(thing, nn.Module) or "_parameters" in vars(thing)
+
+
+def _parameters_in(optimizers: Iterable[object]) -> set[int]:
+    """The ids of all parameters that these train."""
+    groups = [group for optimizer in optimizers for group in vars(optimizer).get("param_groups", [])]
     return {id(parameter) for group in groups for parameter in group["params"]}
 
 

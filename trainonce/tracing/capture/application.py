@@ -6,6 +6,7 @@ A second run repeats most of the first one on the same labels; what a rule said 
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -74,7 +75,7 @@ def _same_or_new(book: LabelBook, layer: Layer, incoming: list[Layer]) -> Layer:
     """
     for other in incoming:
         if other is layer or (
-            other.is_repeat == layer.is_repeat
+            (other.is_repeat, other.is_table) == (layer.is_repeat, layer.is_table)
             and other.ids.shape == layer.ids.shape
             and torch.equal(book.roots(other.ids), book.roots(layer.ids))
         ):
@@ -83,16 +84,27 @@ def _same_or_new(book: LabelBook, layer: Layer, incoming: list[Layer]) -> Layer:
 
 
 def _layers_of_result(call: Call, known: list[Value], is_weight: bool) -> Layers | list[Layers]:
-    constant = (
+    function, moves_data = _function_for(call), only_moves_data(call.operator)
+    is_table = (
         is_weight
-        and not only_moves_data(call.operator)
+        and not moves_data
         and not any(layer.origins - call.tracer.buffers for value in known for layer in value.layers)
     )
-    # Tables computed from buffers (rotary frequencies) are constants: their channels are nobody's.
-    if not constant and (call.operator is aten.expand.default or any(value.layers for value in known)):
-        return _function_for(call)(call)
+    call.sees_tables = function is pointwise or (moves_data and is_weight)
+    has_labels = call.operator is aten.expand.default or any(value.layers for value in known)
+    # Channels of what is computed from buffers (rotary frequencies, frozen norms) are nobody's, unless data
+    # meets them entry by entry.
+    if has_labels and (not is_table or function is pointwise):
+        layers = function(call)
+        return _as_tables(layers) if is_table else layers
     _count_cost(call)
     return ()
+
+
+def _as_tables(layers: Layers | list[Layers]) -> Layers | list[Layers]:
+    if isinstance(layers, list):
+        return [tuple(replace(layer, is_table=True) for layer in group) for group in layers]
+    return tuple(replace(layer, is_table=True) for layer in layers)
 
 
 def _question(call: Call, values: list[Value | None]) -> Hashable:
@@ -149,4 +161,5 @@ def _count_cost(call: Call) -> None:
 
 def _note_writers(tracer: Tracer, layers: Layers) -> None:
     for layer in layers:
-        tracer.recording.writers |= layer.origins
+        # Training can't drive a buffer to zero.
+        tracer.recording.writers |= layer.origins - tracer.buffers

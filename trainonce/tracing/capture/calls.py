@@ -5,8 +5,7 @@ Shapes are handed out with their source, and calls that move data are noted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+import math
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
+from trainonce.tracing.capture.other_ways import RECURRENT, called
 from trainonce.tracing.state.expressions import (
     Attribute,
     AxisSize,
@@ -28,17 +28,14 @@ from trainonce.tracing.state.labels import Layer, Value
 from trainonce.tracing.state.recording import Demand, Movement
 from trainonce.tracing.state.tracer import Tracer
 
-RECURRENT = frozenset({torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu})
-"""Calls that a fused kernel may answer."""
-
 CREATION = frozenset({"zeros", "ones", "empty", "rand", "randn", "new_zeros", "new_ones", "new_empty"})
 """Calls that make a tensor from sizes alone."""
 
 VALUES = frozenset({torch.tensor, torch.as_tensor, torch.scalar_tensor})
 """Calls that turn numbers into tensors."""
 
-COUNTING = frozenset({torch.Tensor.numel, torch.Tensor.nelement, torch.numel, torch.Tensor.__len__})
-"""Calls that turn sizes into a plain integer."""
+COUNTING = frozenset({torch.Tensor.numel, torch.Tensor.nelement, torch.numel})
+"""Calls that multiply all sizes of a tensor."""
 
 LEAVING = frozenset(
     {torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__, torch.Tensor.__dlpack__}
@@ -46,7 +43,8 @@ LEAVING = frozenset(
 """Calls after which nobody sees what is done with the data."""
 
 FOLLOWING = frozenset(
-    {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "group_norm"}
+    {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
+    | {"group_norm", "rms_norm"}
     | {function.__name__ for function in RECURRENT}
 )
 """Calls with a size argument whose rule says what it must be after the cut."""
@@ -88,10 +86,10 @@ class CallMode(TorchFunctionMode):
             return self._traced_size(func(*args, **kwargs), args, kwargs)
         if getattr(func, "__name__", "") == "__get__":
             return func(*args, **kwargs)
-        if func in COUNTING and (value := tracer.value(args[0])) is not None:
-            axes = range(len(value.shape)) if func is not torch.Tensor.__len__ else range(1)
-            for axis in axes:
-                tracer.ledger.pin(AxisSize(value, axis), value.shape[axis])
+        if func in COUNTING:
+            return self._traced_count(func(*args, **kwargs), args[0])
+        if func is torch.Tensor.__len__ and (value := tracer.value(args[0])) is not None:
+            tracer.ledger.pin(AxisSize(value, 0), value.shape[0])
         if func in LEAVING:
             if args[0] in tracer.hollow:
                 tracer.refuse(func.__name__)
@@ -102,14 +100,12 @@ class CallMode(TorchFunctionMode):
         before = map_leaves(
             lambda item: self._before(item) if isinstance(item, Tensor) else source_of(item), (args, kwargs)
         )
+        if func in (torch.nn.functional.rms_norm, torch.rms_norm):
+            self._demand_shape(*args, **kwargs)
         if func is torch.nn.functional.scaled_dot_product_attention and kwargs.get("scale") is None:
             self._pin_head_size(before)
-        # The fused recurrent kernels hide the products that the layers are made of.
-        with (
-            _without_fused_kernels() if func in RECURRENT else nullcontext(),
-            tracer.calling(func, args, kwargs) as call,
-        ):
-            result = func(*args, **kwargs)
+        with tracer.calling(func, args, kwargs) as call:
+            result = called(func, args, kwargs, tracer)
         if getattr(func, "__name__", "") in CREATION and isinstance(result, Tensor):
             with _disable_current_modes():
                 self._note_creation(func.__name__, before, result)
@@ -139,11 +135,34 @@ class CallMode(TorchFunctionMode):
             [TracedInt(length, AxisSize(value, axis), self.tracer.ledger) for axis, length in enumerate(size)]
         )
 
+    def _traced_count(self, count: int, tensor: Tensor) -> int:
+        """How many elements a tensor has, as the product of its sizes."""
+        value = self.tracer.value(tensor)
+        if value is None:
+            return count
+        sizes = [
+            TracedInt(size, AxisSize(value, axis), self.tracer.ledger)
+            for axis, size in enumerate(value.shape)
+        ]
+        return math.prod(sizes)
+
     def _pin_scalars(self, arguments: Any) -> None:
         """A size that takes part in arithmetic on tensors (`x / x.shape[1]`) must not change."""
         for number in leaves_of(arguments):
             if isinstance(number, TracedInt):
                 self.tracer.ledger.pin(number.source, int.__int__(number))
+
+    def _demand_shape(self, data: Tensor, normalized_shape: Any, *_: Any, **__: Any) -> None:
+        """The sizes that a norm is told must be those of the axes that it runs over."""
+        value = self.tracer.value(data)
+        if value is None:
+            return
+        for axis, size in zip(range(-len(normalized_shape), 0), normalized_shape, strict=True):
+            for layer in (layer for layer in value.layers if layer.varying == (axis % len(value.shape),)):
+                demand = Demand(
+                    self.tracer.where(), source_of(size), layer, "the shape that rms_norm is told"
+                )
+                self.tracer.recording.demands.append(demand)
 
     def _pin_head_size(self, before: Any) -> None:
         """Attention without a scale of its own divides by the root of the head's size."""
@@ -154,16 +173,14 @@ class CallMode(TorchFunctionMode):
 
     def _note_creation(self, name: str, before: Any, result: Tensor) -> None:
         """A tensor made with sizes of other things gets labels of its own, to be tied to what it meets."""
-        sizes = [
-            item
-            for item in leaves_of(before)
-            if isinstance(item, int | Attribute | AxisSize | Operation) and not isinstance(item, bool)
-        ]
-        if len(sizes) < result.dim() or all(isinstance(item, int) for item in sizes):
+        args, kwargs = before
+        given = args[1:] if name.startswith("new_") else args
+        sizes = [item for item in leaves_of((given, kwargs)) if _is_size(item)]
+        if len(sizes) < result.dim() or all(isinstance(item, int | Value | Tensor) for item in sizes):
             return
         layers = []
         for axis, source in enumerate(sizes[: result.dim()]):
-            if isinstance(source, int) or result.shape[axis] < 2:
+            if not isinstance(source, Attribute | AxisSize | Operation) or result.shape[axis] < 2:
                 continue
             ids = self.tracer.book.fresh(result.shape[axis]).reshape(
                 [-1 if other == axis else 1 for other in range(result.dim())]
@@ -188,12 +205,8 @@ class CallMode(TorchFunctionMode):
         )
 
 
-@contextmanager
-def _without_fused_kernels() -> Iterator[None]:
-    # torch.backends.mkldnn.flags warns about devices that aren't there.
-    enabled = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(enabled)
+def _is_size(item: Any) -> bool:
+    """Whether an argument is a size: an integer, where it comes from, or a tensor that holds one."""
+    if isinstance(item, Tensor | Value):
+        return len(item.shape) == 0
+    return isinstance(item, int | Attribute | AxisSize | Operation) and not isinstance(item, bool)

@@ -7,6 +7,7 @@ export: what runs is traced.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -18,10 +19,12 @@ from torch.utils._pytree import tree_leaves
 
 from trainonce.execution.forward import copied, output_tensors, run_model
 from trainonce.execution.restoring import attributes_kept
+from trainonce.execution.settings import holds_settings
 from trainonce.structure.channels import Example
 from trainonce.tracing.capture.alternatives import running_along
 from trainonce.tracing.capture.application import apply_rule
 from trainonce.tracing.capture.calls import CallMode
+from trainonce.tracing.capture.patterns import sizes_not_remembered
 from trainonce.tracing.capture.shape_only import StandIns
 from trainonce.tracing.operators.registry import Call, only_moves_data
 from trainonce.tracing.state.expressions import Attribute, TracedInt
@@ -45,6 +48,7 @@ def record(
         stack.enter_context(torch.random.fork_rng(devices=[]))
         stack.enter_context(_traced_state(model, tracer))
         stack.enter_context(_module_names(model, tracer))
+        stack.enter_context(sizes_not_remembered())
         stack.enter_context(running_along(recording.alternatives, tracer))
         stack.enter_context(_OperatorMode(tracer, with_values=with_values))
         stack.enter_context(CallMode(tracer))
@@ -145,9 +149,21 @@ def _traced_state(model: nn.Module, tracer: Tracer) -> Iterator[None]:
                     module._buffers[name] = borrowed = copies.setdefault(id(buffer), buffer.clone())
                     if buffer.is_floating_point():
                         tracer.note_weight(f"{path}.{name}" if path else name, borrowed)
-            for name, number in list(vars(module).items()):
-                vars(module)[name] = _traced_attribute(number, path, name, tracer)
+            for name, held in list(vars(module).items()):
+                vars(module)[name] = (
+                    _traced_settings(held, path, name, tracer)
+                    if holds_settings(held)
+                    else _traced_attribute(held, path, name, tracer)
+                )
         yield
+
+
+def _traced_settings(held: Any, path: str, name: str, tracer: Tracer) -> Any:
+    """A module's own copy of its configuration, with traced integers."""
+    own = copy.copy(held)
+    for field, number in list(vars(own).items()):
+        vars(own)[field] = _traced_attribute(number, path, f"{name}.{field}", tracer)
+    return own
 
 
 def _traced_attribute(number: Any, path: str, name: str, tracer: Tracer) -> Any:

@@ -1,5 +1,25 @@
 """One rule per operator: what it does to channel labels. Importing the room registers them all."""
 
-from trainonce.tracing.operators import contraction, convolution, joining, movement, normalization, pointwise
+from trainonce.tracing.operators import (
+    contraction,
+    convolution,
+    joining,
+    movement,
+    normalization,
+    pointwise,
+    reductions,
+    scattering,
+    transforms,
+)
 
-__all__ = ["contraction", "convolution", "joining", "movement", "normalization", "pointwise"]
+__all__ = [
+    "contraction",
+    "convolution",
+    "joining",
+    "movement",
+    "normalization",
+    "pointwise",
+    "reductions",
+    "scattering",
+    "transforms",
+]

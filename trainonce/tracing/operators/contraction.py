@@ -182,9 +182,7 @@ def _note_cost(call: Call, operands: Sequence[Operand], sizes: dict[str, int], c
 
 def _operand(call: Call, tensor: Tensor, letters: str) -> Operand:
     value = call.value(tensor)
-    return Operand(
-        value.layers if value is not None else (), letters, is_weight=value is None or value.is_weight
-    )
+    return Operand(call.layers(tensor), letters, is_weight=value is None or value.is_weight)
 
 
 def added(call: Call, layers: Layers, bias: Any, num_axes: int, scale: Any = 1) -> Layers:
@@ -284,3 +282,16 @@ def _per_head(call: Call, layers: Layers, repeats: int) -> Layers:
         layer.with_ids(layer.ids.repeat_interleave(repeats, dim=1) if layer.ids.shape[1] > 1 else layer.ids)
         for layer in layers
     )
+
+
+@rule(aten._sparse_addmm, aten._sparse_mm)
+def sparse_product(call: Call) -> Layers:
+    """A sparse matrix times a dense one: rows are summed by data, columns pass.
+
+    torch's counter counts no operations for it.
+    """
+    reason = f"a sparse product in {call.where} sums over it"
+    layers = call.tie_along(call.layers(call.argument("mat2", call.args[-1])), (0,), reason)
+    if call.name == "_sparse_mm":
+        return layers
+    return added(call, layers, call.args[0], 2, call.argument("beta", 1))

@@ -8,6 +8,7 @@ from torch import Tensor
 from trainonce.tracing.operators.movement import moved
 from trainonce.tracing.operators.pointwise import pointwise
 from trainonce.tracing.operators.registry import Call, Layers, aten, rule
+from trainonce.tracing.operators.scattering import axes_after_indexing
 from trainonce.tracing.state.labels import Layer
 
 
@@ -50,7 +51,8 @@ def _side_by_side(call: Call, axis: int, pieces: list[tuple[int, list[Layer]]]) 
             shape[axis] = length
             blocks.append(torch.zeros(shape, dtype=torch.long) if layer is None else layer.ids.expand(shape))
         origins = frozenset().union(*(layer.origins for layer in present))
-        results.append(Layer(call.book.compress(torch.cat(blocks, dim=axis)), origins))
+        is_table = all(layer.is_table for layer in present)
+        results.append(Layer(call.book.compress(torch.cat(blocks, dim=axis)), origins, is_table=is_table))
     return tuple(layer for layer in results if layer.ids.numel() > 1)
 
 
@@ -64,7 +66,8 @@ def _tied_pieces(call: Call, matching: list[Layer | None], reason: str) -> Layer
         call.book.tie(present[0].ids, layer.ids, reason)
     silent = torch.stack([(layer.ids > 0).expand(present[0].ids.shape) for layer in present]).all(dim=0)
     ids = call.book.roots(present[0].ids).abs()
-    return Layer(torch.where(silent, ids, -ids), frozenset().union(*(layer.origins for layer in present)))
+    origins = frozenset().union(*(layer.origins for layer in present))
+    return Layer(torch.where(silent, ids, -ids), origins, is_table=all(layer.is_table for layer in present))
 
 
 @rule(aten.index.Tensor, aten._unsafe_index.Tensor, aten.index_select, moves_data=True)
@@ -84,8 +87,7 @@ def indexed(call: Call) -> Layers:
     layers = call.layers(tensor)
     picked = [axis for axis, index in enumerate(indices) if index is not None]
     if by_mask:
-        call.keep(layers, reason)
-        return ()
+        return _beside_mask(call, tensor, indices, reason)
     if not constant:
         layers = call.tie_along(layers, picked, reason)
 
@@ -103,6 +105,24 @@ def indexed(call: Call) -> Layers:
     return moved(layers, move)
 
 
+def _beside_mask(call: Call, tensor: Tensor, indices: list[Tensor | None], reason: str) -> Layers:
+    """A mask picks by data along its own axes; the others pass."""
+    place = axes_after_indexing(tensor, indices)
+    if place is None:
+        call.keep(call.layers(tensor), reason)
+        return ()
+    picked = [axis for axis in range(tensor.dim()) if axis not in place]
+    sizes = [1] * call.result.dim()
+
+    def move(ids: Tensor) -> Tensor:
+        shape = list(sizes)
+        for axis, there in place.items():
+            shape[there] = ids.shape[axis]
+        return ids.reshape(shape)
+
+    return moved(call.tie_along(call.layers(tensor), picked, reason), move)
+
+
 @rule(aten.embedding)
 def embedded(call: Call) -> Layers:
     """Rows are looked up by data and kept; the columns become the last axis."""
@@ -111,6 +131,37 @@ def embedded(call: Call) -> Layers:
     call.keep(across, f"the embedding in {call.where} looks it up by index")
     columns = [layer for layer in call.layers(weight) if layer.varying == (1,)]
     return tuple(layer.with_ids(layer.ids.reshape((1,) * indices.dim() + (-1,))) for layer in columns)
+
+
+@rule(aten._embedding_bag, aten._embedding_bag_forward_only)
+def bagged(call: Call) -> list[Layers]:
+    """Sums, means or maxima of rows: looked up by data and kept; the columns pass."""
+    weight = call.args[0]
+    call.keep(
+        [layer for layer in call.layers(weight) if layer.varying != (1,)],
+        f"the embedding in {call.where} looks it up by index",
+    )
+    columns = tuple(layer for layer in call.layers(weight) if layer.varying == (1,))
+    return [columns, *([()] * (len(call.result) - 1))]
+
+
+@rule(aten._pack_padded_sequence)
+def packed(call: Call) -> list[Layers]:
+    """Batch and time become one axis, in an order that depends on data; the others pass."""
+    reason = f"{call.words} in {call.where} puts it into one row with another axis"
+    layers = call.tie_along(call.layers(call.args[0]), (0, 1), reason)
+    return [moved(layers, lambda ids: ids.squeeze(1)), ()]
+
+
+@rule(aten._pad_packed_sequence)
+def padded_again(call: Call) -> list[Layers]:
+    """One axis becomes batch and time; what is filled up is silent if it is filled with zeros."""
+    layers = call.tie_along(
+        call.layers(call.args[0]), (0,), f"{call.words} in {call.where} takes it apart by data"
+    )
+    layers = moved(layers, lambda ids: ids.unsqueeze(0))
+    is_zero = call.argument("padding_value") == 0
+    return [layers if is_zero else tuple(layer.not_silent() for layer in layers), ()]
 
 
 @rule(aten.empty_like, aten.ones_like, aten.rand_like, aten.randn_like, aten.full_like, aten.zeros_like)
@@ -129,6 +180,12 @@ def made_apart(call: Call) -> Layers:
     Where a size comes from a channel count, the watcher of calls ties the two.
     """
     return ()
+
+
+@rule(aten.bernoulli.default, aten.bernoulli.p, aten.poisson, aten.rrelu_with_noise)
+def drawn(call: Call) -> Layers:
+    """Chances drawn for each entry: aligned, but not silent."""
+    return tuple(layer.not_silent() for layer in call.layers(call.args[0]))
 
 
 @rule(aten.bernoulli_, aten.uniform_, aten.normal_, aten.fill_, aten.random_, aten.exponential_)

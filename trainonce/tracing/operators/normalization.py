@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,9 +16,6 @@ from trainonce.tracing.operators.registry import (
     tensors_in,
 )
 from trainonce.tracing.state.labels import Layer
-
-SUMS = {"sum", "linalg_vector_norm", "norm"}
-"""Reductions to which a zero contributes nothing, so that a silent channel may leave."""
 
 
 @rule(
@@ -81,6 +77,8 @@ def _first(call: Call, layers: Layers) -> list[Layers]:
 def layer_norm(call: Call) -> list[Layers]:
     """The normalized axes are kept: their mean and variance would see the zeros. The others pass."""
     data, normalized = call.args[0], len(call.args[1])
+    if call.name == "_fused_rms_norm" and normalized == 1 and call.tracer.in_norm:
+        return _root_mean_square_norm(call, data, call.args[2])
     axes = range(data.dim() - normalized, data.dim())
     reason = f"LayerNorm in {call.where} takes its mean and variance over it"
     layers = call.tie_along(call.layers(data), axes, reason)
@@ -89,6 +87,26 @@ def layer_norm(call: Call) -> list[Layers]:
         call.keep(call.layers(tensor), reason)
     has_bias = call.name == "native_layer_norm" and isinstance(call.argument("bias"), Tensor)
     return _first(call, tuple(layer.not_silent() if has_bias else layer for layer in layers))
+
+
+def _root_mean_square_norm(call: Call, data: Tensor, weight: Tensor) -> list[Layers]:
+    """Channels are tied to the weight; a silent one adds nothing to the mean, which is scaled after a cut."""
+    reason = f"RMSNorm in {call.where} looks at all of it at once"
+    last = data.dim() - 1
+    vectors = [layer for layer in call.layers(weight) if layer.varying == (0,)]
+    results: list[Layer] = []
+    covered = False
+    for layer in call.layers(data):
+        if layer.varying != (last,) or not vectors:
+            results += call.tie_along([layer], [last], reason) if last in layer.varying else [layer]
+            continue
+        covered = True
+        call.book.keep(layer.ids[layer.ids < 0], reason)
+        call.book.tie(layer.ids.flatten(), vectors[0].ids, reason)
+        results.append(Layer(call.book.roots(layer.ids).abs(), vectors[0].origins))
+    if not covered:
+        call.keep(vectors, reason)
+    return _first(call, tuple(results))
 
 
 @rule(aten.native_group_norm)
@@ -131,104 +149,6 @@ def weight_norm(call: Call) -> list[Layers]:
     call.book.tie(layers[0].ids, scales[0].ids, reason)
     call.tracer.recording.followers |= layers[0].origins
     return _first(call, (Layer(call.book.roots(scales[0].ids).abs(), scales[0].origins),))
-
-
-@rule(
-    aten.sum,
-    aten.mean,
-    aten.amax,
-    aten.amin,
-    aten.max.dim,
-    aten.min.dim,
-    aten.max.default,
-    aten.min.default,
-    aten.var,
-    aten.std,
-    aten.var_mean,
-    aten.std_mean,
-    aten.linalg_vector_norm,
-    aten.norm,
-    aten.logsumexp,
-    aten.any,
-    aten.all,
-    aten.argmax,
-    aten.argmin,
-    aten.prod,
-    aten.median,
-    aten.aminmax,
-)
-def reduction(call: Call) -> list[Layers]:
-    """Axes that are reduced consume silent labels if zero adds nothing (sums), else keep them.
-
-    The others pass.
-    """
-    data = call.args[0]
-    axes = _reduced_axes(call, data.dim())
-    keepdim = bool(call.argument("keepdim", False))
-    reason = f"{call.words} in {call.where} looks at all of it at once"
-    value = call.value(data)
-    passed = []
-    for layer in call.layers(data):
-        inner = [axis for axis in layer.varying if axis in axes]
-        if not inner:
-            passed.append(layer)
-        elif len(inner) < len(layer.varying):
-            passed += call.tie_along([layer], inner, reason)
-        elif call.name not in SUMS or value is None or value.is_weight or not _adds_nothing(call):
-            call.keep([layer], reason)
-        else:
-            call.book.keep(layer.ids[layer.ids < 0], reason)
-    stays_zero = _gives_zero(call, axes)
-    results = []
-    for layer in passed:
-        ids = layer.ids if keepdim else layer.ids.squeeze(tuple(axes))
-        results.append(Layer(ids if stays_zero else -ids.abs(), layer.origins))
-    return [tuple(results)] * len(tensors_in(call.result))
-
-
-def _adds_nothing(call: Call) -> bool:
-    order = call.argument("ord", call.argument("p", 2))
-    return call.name == "sum" or (isinstance(order, int | float) and 0 < order < float("inf"))
-
-
-def _reduced_axes(call: Call, num_axes: int) -> Sequence[int]:
-    dim = call.argument("dim")
-    if dim is None or dim == []:
-        return range(num_axes)
-    return [axis % num_axes for axis in ([dim] if isinstance(dim, int) else dim)]
-
-
-def _gives_zero(call: Call, axes: Any) -> bool:
-    zeros = torch.zeros([2 if axis in axes else 1 for axis in range(call.args[0].dim())], dtype=torch.double)
-    if not call.args[0].is_floating_point():
-        zeros = zeros.to(call.args[0].dtype)
-    result = call.operator(
-        zeros, *call.args[1:], **{key: item for key, item in call.kwargs.items() if key != "dtype"}
-    )
-    return all(bool((tensor == 0).all()) for tensor in tensors_in(result))
-
-
-@rule(
-    aten._softmax,
-    aten._log_softmax,
-    aten._safe_softmax,
-    aten.cumsum,
-    aten.cumprod,
-    aten.sort,
-    aten.logcumsumexp,
-    aten.topk,
-    aten.cummax,
-    aten.renorm,
-)
-def along_one_axis(call: Call) -> list[Layers]:
-    """The axis is kept, the others pass, no longer silent."""
-    data = call.args[0]
-    axis = call.argument("dim", -1) % data.dim()
-    layers = call.tie_along(
-        call.layers(data), [axis], f"{call.words} in {call.where} looks at all of it at once"
-    )
-    count = len(tensors_in(call.result))
-    return [tuple(layer.not_silent() for layer in layers)] * count
 
 
 _SPATIAL = re.compile(r"(adaptive_)?(avg|max)_pool|upsample_|grid_sampler|reflection_pad|replication_pad")

@@ -22,6 +22,8 @@ def pointwise(call: Call) -> Layers:
     num_axes = max((tensor.dim() for tensor in operands), default=0)
     extents = [(1,) * (num_axes - tensor.dim()) + tuple(tensor.shape) for tensor in operands]
     aligned = [[align(layer, num_axes) for layer in call.layers(tensor)] for tensor in operands]
+    if not all(value is None or value.is_weight for value in map(call.value, operands)):
+        aligned = _without_strange_tables(aligned)
     aligned = [_meet(call, number, extents, aligned) for number in range(len(operands))]
     clusters: list[dict[int, Layer]] = []
     for number, layers in enumerate(aligned):
@@ -34,6 +36,12 @@ def pointwise(call: Call) -> Layers:
             else:
                 home[number] = layer
     return tuple(_merge(call, cluster, operands) for cluster in clusters)
+
+
+def _without_strange_tables(aligned: list[list[Layer]]) -> list[list[Layer]]:
+    """Leave out tables that meet data which varies along other axes (heads and dims under a rotation)."""
+    data = {layer.varying for layers in aligned for layer in layers if not layer.is_table}
+    return [[layer for layer in layers if not layer.is_table or layer.varying in data] for layers in aligned]
 
 
 def _overlap(cluster: dict[int, Layer], layer: Layer) -> bool:

@@ -114,6 +114,8 @@ class Call:
         self.result = result
         self.tensors = tensors_in((args, kwargs))
         """All tensor arguments, also those in lists."""
+        self.sees_tables = False
+        """Whether the rule is told the labels of what was computed from buffers."""
 
     def argument(self, name: str, default: Any = None) -> Any:
         """An argument by its name in the operator's schema."""
@@ -129,7 +131,8 @@ class Call:
     def layers(self, tensor: Any) -> Layers:
         """The layers of a tensor; none for constants and for arguments that are absent."""
         value = self.value(tensor)
-        return value.layers if value is not None else ()
+        layers = value.layers if value is not None else ()
+        return layers if self.sees_tables else tuple(layer for layer in layers if not layer.is_table)
 
     def value(self, tensor: Any) -> Value | None:
         """What is known of a tensor argument; None for constants."""

@@ -34,6 +34,9 @@ class Layer:
     is_repeat: bool = False
     """Labels of an axis that holds one thing many times; they give way to any others on the same axis."""
 
+    is_table: bool = False
+    """Labels of a tensor computed from buffers alone: seen only by data that varies along the same axes."""
+
     @property
     def varying(self) -> tuple[int, ...]:
         """The axes along which the labels differ."""

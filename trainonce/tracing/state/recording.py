@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from trainonce.structure.norms import NormScale
 from trainonce.tracing.state.expressions import Attribute, Ledger
 from trainonce.tracing.state.labels import LabelBook, Layer, Slot, Value
 
@@ -78,6 +79,9 @@ class Recording:
 
     alternatives: Mapping[nn.Module, Sequence[str]] = field(default_factory=dict)
     """For each module, its methods that can stand in for `forward`."""
+
+    norms: Mapping[str, NormScale] = field(default_factory=dict)
+    """Modules whose mean over channels may lose some, by name."""
 
     ledgers: list[Ledger] = field(default_factory=list)
     originals: dict[Attribute, int] = field(default_factory=dict)

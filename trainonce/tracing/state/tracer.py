@@ -66,6 +66,11 @@ class Tracer:
         """The module that is running."""
         return self.modules[-1] if self.modules else ""
 
+    @property
+    def in_norm(self) -> bool:
+        """Whether the module that is running is a norm whose mean may lose channels."""
+        return self.where() in self.recording.norms
+
     @contextmanager
     def calling(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -71,7 +71,7 @@ class OwnDrawing:
             raise SettingError(
                 f"the {self.what} DataLoader's {_name(self.sampler)} gave {len(found)} "
                 f"{'batches' if self.gives_batches else 'samples'} in epoch {number + 1} and {expected} in "
-                "the first. Let every epoch have as many."
+                "the first. Every epoch must have the same number."
             )
         return [_indices(one, self) for one in (found if self.gives_batches else [found])]
 

@@ -183,8 +183,8 @@ def _tensors_in(part: Any) -> list[Tensor]:
 def _check_length(dataset: Any, what: str) -> None:
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise SettingError(
-            f"the {what} data is a {type(dataset).__name__}, which can't be asked for a sample by its "
-            "number, so a run could not resume at the right one. Pass a Dataset with __len__ and "
+            f"the {what} data is a {type(dataset).__name__}, which can't be indexed, so a "
+            "run could not resume at the right sample. Pass a Dataset with __len__ and "
             "__getitem__, or prune in your own loop with trainonce.attach."
         )
 

@@ -15,6 +15,7 @@ from trainonce.data.samples import Draw, Samples
 from trainonce.errors import DivergedError, PrunerError, SettingError
 from trainonce.pruning.attachment import attach
 from trainonce.pruning.guards.copies import note_teacher
+from trainonce.pruning.loading import resume_teaching
 from trainonce.pruning.method import Method
 from trainonce.pruning.pruner import Pruner
 from trainonce.training.batches.order import Drawing, Order, draw_controller_samples, share_of
@@ -187,8 +188,7 @@ class Trainer:
         self._scaler.load_state_dict(state["scaler"])
         if self.average is not None:
             self.average.load_state_dict(state["average"])
-        if self.lessons is not None:
-            self.lessons.load_state_dict(state["teacher"])
+        resume_teaching(self.lessons, state)
         self.step, self.num_skipped, self.num_bad_in_row = (
             int(state[key]) for key in ("step", "num_skipped", "num_bad_in_row")
         )

@@ -22,6 +22,7 @@ from trainonce.execution.logits import class_axis, find_logits, logits_of
 from trainonce.execution.restoring import in_eval_mode
 from trainonce.structure.plan import Plan
 from trainonce.structure.succession import joined
+from trainonce.surgery.norms import unscale_weights
 from trainonce.surgery.slicing import plans_of, silence
 from trainonce.training.batches.sources import count_samples
 from trainonce.training.loop.buffers import copy_buffers
@@ -67,6 +68,8 @@ def widen(small: nn.Module, dense: nn.Module) -> nn.Module:
             continue
         positions = [kept.get(axis, torch.arange(size)) for axis, size in enumerate(wide.shape)]
         wide[torch.meshgrid(*positions, indexing="ij")] = narrow[name].to(wide.device)
+    for one in plans_since(dense, small):
+        unscale_weights(dense, one)
     return dense
 
 

@@ -1,0 +1,161 @@
+"""Norms with fewer channels that compute what they did: their eps is changed, their weight scaled.
+
+While a model is trained its weights are left alone, so that it takes the same steps as without the cut: the
+norm scales its weight whenever it runs. `fold_norms` puts the factor into the weight, for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainonce.structure.norms import NormScale
+from trainonce.structure.plan import Plan
+
+_NO_CHANGE = 1e-12
+"""A factor as close to 1 is what rounding leaves of one that was undone."""
+
+
+class ScaledWeight:
+    """Before its module runs: the module finds its weight times a factor; afterwards the weight itself."""
+
+    def __init__(self, name: str, offset: int, factor: float) -> None:
+        """For the parameter `name`, to which the module adds `offset`."""
+        self.name = name
+        self.offset = offset
+        self.factor = factor
+
+    def scaled(self, weight: Tensor) -> Tensor:
+        """The weight that gives `factor * (offset + weight)`."""
+        return weight * self.factor + self.offset * (self.factor - 1.0)
+
+    def unscaled(self, weight: Tensor) -> Tensor:
+        """The weight of which `scaled` made this one."""
+        return (weight - self.offset * (self.factor - 1.0)) / self.factor
+
+    def __call__(self, module: nn.Module, args: Any) -> None:
+        """Put the scaled weight where the module looks first."""
+        weight = module._parameters[self.name]
+        if weight is not None:
+            module.__dict__[self.name] = self.scaled(weight)
+
+
+class _WeightBack:
+    """After its module has run: the weight is the parameter again."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
+        module.__dict__.pop(self.name, None)
+
+
+def scale_norms(model: nn.Module, plan: Plan) -> None:
+    """Change the norms whose channels a plan has cut; their tensors have been cut already."""
+    modules = dict(model.named_modules())
+    for norm, ratio in _ratios(plan):
+        module, weight = modules[norm.module], _weight_of(modules[norm.module], norm)
+        eps = vars(module)[norm.eps]
+        vars(module)[norm.eps] = (torch.finfo(weight.dtype).eps if eps is None else eps) * ratio
+        if norm.is_folded:
+            weight.data = _change(norm, ratio).scaled(weight.data)
+        else:
+            _scale_when_run(module, norm, ratio**norm.power)
+
+
+def unscale_norms(model: nn.Module, plan: Plan) -> None:
+    """Undo `scale_norms`, up to rounding; the tensors may have been widened again."""
+    modules = dict(model.named_modules())
+    for norm, ratio in _ratios(plan):
+        vars(modules[norm.module])[norm.eps] /= ratio
+        if not norm.is_folded:
+            _scale_when_run(modules[norm.module], norm, ratio**-norm.power)
+    unscale_weights(model, plan)
+
+
+def unscale_weights(model: nn.Module, plan: Plan) -> None:
+    """Take factors out of weights again that are in there for good."""
+    modules = dict(model.named_modules())
+    for norm, ratio in _ratios(plan):
+        if norm.is_folded:
+            weight = _weight_of(modules[norm.module], norm)
+            weight.data = _change(norm, ratio).unscaled(weight.data)
+
+
+def _ratios(plan: Plan) -> Iterator[tuple[NormScale, float]]:
+    """Each norm of a plan, with how many times more channels it had before."""
+    left = {(cut.tensor, cut.axis): len(cut.kept) for cut in plan.cuts}
+    for norm in plan.norms:
+        yield norm, plan.shapes[norm.tensor][norm.axis] / left[norm.tensor, norm.axis]
+
+
+def _change(norm: NormScale, ratio: float) -> ScaledWeight:
+    return ScaledWeight(norm.tensor.rpartition(".")[2], norm.offset, ratio**norm.power)
+
+
+def fold_norms(model: nn.Module) -> bool:
+    """Put factors into weights for good, so that norms are plain again; whether there were any."""
+    found = [(module, hook) for module in model.modules() for hook in _hooks_of(module)]
+    for module, hook in found:
+        weight = module._parameters[hook.name]
+        if weight is not None:
+            with torch.no_grad():
+                weight.data = hook.scaled(weight.data)
+        _remove(module, hook)
+    return bool(found)
+
+
+def folded(norms: Iterable[NormScale]) -> tuple[NormScale, ...]:
+    """The same norms, with the factor in the weight."""
+    return tuple(replace(norm, is_folded=True) for norm in norms)
+
+
+def unfolded(norms: Iterable[NormScale]) -> tuple[NormScale, ...]:
+    """The same norms, with the factor applied whenever they run."""
+    return tuple(replace(norm, is_folded=False) for norm in norms)
+
+
+def _weight_of(module: nn.Module, norm: NormScale) -> Tensor:
+    weight = module._parameters[norm.tensor.rpartition(".")[2]]
+    assert weight is not None
+    return weight
+
+
+def _hooks_of(module: nn.Module) -> list[ScaledWeight]:
+    return [hook for hook in module._forward_pre_hooks.values() if isinstance(hook, ScaledWeight)]
+
+
+def _scale_when_run(module: nn.Module, norm: NormScale, factor: float) -> None:
+    name = norm.tensor.rpartition(".")[2]
+    known = next((hook for hook in _hooks_of(module) if hook.name == name), None)
+    if known is not None and abs(known.factor * factor - 1) < _NO_CHANGE:
+        _remove(module, known)
+        return
+    # A hook of its own each time: a snapshot of the module must not change with it.
+    hook = ScaledWeight(name, norm.offset, factor if known is None else known.factor * factor)
+    if known is not None:
+        _remove(module, known)
+    # As new dictionaries: `snapshot` keeps the ones that are there.
+    module.__dict__["_forward_pre_hooks"] = module._forward_pre_hooks.copy()
+    module.__dict__["_forward_hooks"] = module._forward_hooks.copy()
+    module.__dict__["_forward_hooks_always_called"] = module._forward_hooks_always_called.copy()
+    module.register_forward_pre_hook(hook)
+    module.register_forward_hook(_WeightBack(name), always_call=True)
+
+
+def _remove(module: nn.Module, hook: ScaledWeight) -> None:
+    module.__dict__["_forward_pre_hooks"] = type(module._forward_pre_hooks)(
+        (key, other) for key, other in module._forward_pre_hooks.items() if other is not hook
+    )
+    gone = [
+        key
+        for key, other in module._forward_hooks.items()
+        if isinstance(other, _WeightBack) and other.name == hook.name
+    ]
+    for name in ("_forward_hooks", "_forward_hooks_always_called"):
+        held = vars(module)[name]
+        module.__dict__[name] = type(held)((key, other) for key, other in held.items() if key not in gone)
