@@ -52,6 +52,12 @@ def run(*, teacher: Any = None, net: nn.Module | None = None, **changes: Any) ->
     return fit(net or make_net(), make_data(), settings=settings, teacher=teacher, **known)
 
 
+def taught_settings(**changes: Any) -> Settings:
+    return make_settings(
+        pretrained=True, lr=0.05, teacher=True, teacher_weight=0.75, teacher_temperature=3.0, **changes
+    )
+
+
 @pytest.mark.parametrize("stop", [3, 11, 20], ids=["before the cuts", "between", "after"])
 @pytest.mark.parametrize("kind", ["itself", "another"])
 def test_a_stopped_run_ends_with_the_same_bits(kind: str, stop: int, file: Path, tmp_path: Path):
@@ -115,15 +121,9 @@ def test_true_and_a_model_take_weight_and_temperature_from_the_settings():
     view = Listener()
     run(teacher=make_net(9), epochs=2, teacher_weight=0.75, teacher_temperature=3.0, view=view)
     assert "teacher: Net, weight 0.75, temperature 3" in view.lines
-    inside = run(settings=taught_settings(epochs=2))
+    inside = run(teacher=None, epochs=2, settings=taught_settings(epochs=2))
     outside = run(teacher=Teacher(weight=0.75, temperature=3.0), epochs=2)
     assert same_weights(inside.model, outside.model)
-
-
-def taught_settings(**changes: Any) -> Settings:
-    return make_settings(
-        pretrained=True, lr=0.05, teacher=True, teacher_weight=0.75, teacher_temperature=3.0, **changes
-    )
 
 
 def where() -> Surroundings:
@@ -203,11 +203,7 @@ class Regressor(nn.Module):
         (nn.Sequential(nn.Flatten(), nn.Linear(192, 7)), {}, r"shape \(16, 7\), and the model's \(16, 4\)"),
         (
             make_net(),
-<<<<<<< HEAD
-            {"settings": make_settings(pretrained=True, teacher=True)},
-=======
             {"settings": taught_settings()},
->>>>>>> main
             "the settings have a teacher, and teacher is given, too",
         ),
         (
