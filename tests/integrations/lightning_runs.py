@@ -124,12 +124,15 @@ def make_trainer(out: Path, *callbacks: Any, only_weights: bool = False, **chang
 
 
 def main() -> None:
-    """Fit in two processes, and once more from what was saved on the way; write what each rank came to."""
+    """Fit in two processes, and once more from what was saved on the way; write what each rank came to.
+
+    With a teacher if the second word is `taught`.
+    """
     torch.set_num_threads(1)
     out = Path(sys.argv[1])
 
     def fit(name: str, **options: Any) -> dict[str, Any]:
-        net, callback = Net(), make_callback()
+        net, callback = Net(), make_callback(teacher="taught" in sys.argv[2:])
         trainer = make_trainer(out / name, callback, devices=2, strategy="ddp")
         trainer.fit(net, loader(128), **options)
         return {

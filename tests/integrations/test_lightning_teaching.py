@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax, softmax
 
 import trainonce
 from support.bits import digest
+from support.ranks import run_two
 from trainonce.errors import PrunerError, SettingError
 
 pytest.importorskip("lightning", reason="needs lightning")
@@ -123,6 +126,17 @@ def test_a_part_and_a_step_that_returns_a_dict(tmp_path: Path):
     for net, teacher in ((plain, None), (taught, other())):
         make_trainer(tmp_path / str(teacher is None), make_callback(teacher=teacher)).fit(net, loader())
     assert digest(plain) != digest(taught)
+
+
+def test_two_processes_hear_the_teacher_through_the_cuts_and_resume(tmp_path: Path):
+    if not dist.is_available() or not dist.is_gloo_available():
+        pytest.skip("this torch has no gloo")
+    run_two(Path(__file__).with_name("lightning_runs.py"), str(tmp_path), "taught")
+    first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2))
+    # A step that never asked the teacher would have been refused.
+    assert first == second
+    assert (first["whole"]["cuts"], first["whole"]["steps"]) == (2, STEPS)
+    assert first["from 0"] == first["from 2"] == first["whole"]
 
 
 class TaughtSteps(StepsByHand):
