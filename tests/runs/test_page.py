@@ -203,8 +203,8 @@ def test_both_cuts_are_marked_where_they_were(page: Path):
         assert chart.count('<g class="cut">') == 2
         for number, step in enumerate(cuts, start=1):
             assert f"<title>cut {number} at epoch {step / per_epoch:.1f}</title>" in chart
-    assert f"first at step {cuts[0]}" in text
-    assert f"the rest at step {cuts[1]}" in text
+    assert f"first at step {cuts[0]:,} (" in text
+    assert f"and then at step {cuts[1]:,} (" in text
 
 
 def test_a_cut_is_marked_at_its_place_on_the_axis():
