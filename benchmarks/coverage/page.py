@@ -45,7 +45,7 @@ of the channels of every group are dropped at random (seed {seed}); the silenced
 cut one in eval mode.
 
 - *difference*: largest difference of any output, relative to that output's largest value; float64, or
-  float32 where marked.
+  float32 where marked. In float64, what a model does in float32 on purpose is done in float64 as well.
 - *removed*: share of the multiply-adds gone at keep=0.5; *prunable*: share that would go if each group kept
   one channel.
 - *cost*: predicted multiply-adds equal torch's counter exactly, before and after the cut (counted on CPU
