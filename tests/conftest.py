@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -10,6 +11,10 @@ from trainonce.training.results import outcome
 
 # Bit-equality holds for a fixed number of threads, and child processes of tests use one.
 torch.set_num_threads(1)
+
+# Shells start background jobs with SIGINT ignored, and children inherit that; some tests send it to them.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
