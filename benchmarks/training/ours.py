@@ -14,6 +14,18 @@ from benchmarks.training.catalogue import CONTENDERS
 from benchmarks.training.contender import Batch, Contender
 from benchmarks.training.teaching import TEMPERATURE, WEIGHT
 from benchmarks.training.variants import Variant
+from trainonce.training.starts import FINE_TUNING
+
+FINE_TUNED = {
+    "schedule": trainonce.Schedule(
+        search_from=FINE_TUNING.search_from,
+        shrink_from=FINE_TUNING.shrink_from,
+        first_cut_from=FINE_TUNING.first_cut_from,
+        settle_from=FINE_TUNING.settle_from,
+    ),
+    "strength": trainonce.Strength(zero_within=FINE_TUNING.zero_within),
+}
+"""What `--pretrained` and `fit(pretrained=True)` set."""
 
 
 class Ours(Contender):
@@ -28,6 +40,7 @@ class Ours(Contender):
         variant = self.variant
         self.recipe = variant.recipe or self.recipe
         super().prepare()
+        usual = FINE_TUNED if self.configuration.start_epochs else {}
         self.pruner = attach(
             self.model,
             self.optimizer,
@@ -36,8 +49,8 @@ class Ours(Contender):
             total_steps=self.total_steps,
             policy=variant.policy and variant.policy(),
             pull=variant.pull,
-            strength=variant.strength,
-            schedule=variant.schedule or self._usual_schedule(),
+            strength=variant.strength or usual.get("strength"),
+            schedule=variant.schedule or usual.get("schedule"),
             round_to=variant.round_to,
             shrink=variant.shrinks,
             seed=self.configuration.seed,
@@ -62,10 +75,6 @@ class Ours(Contender):
         if self.pruner.step(lambda: self.loss(draw_held())):
             self._shrunk_at = number
         return loss
-
-    def _usual_schedule(self) -> trainonce.Schedule | None:
-        """What a user says who begins with pretrained weights; else nothing."""
-        return None
 
     def finish(self) -> torch.nn.Module:
         """The user's third line."""
