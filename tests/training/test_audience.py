@@ -197,6 +197,7 @@ def test_a_logger_that_fails_is_told_once_and_costs_nothing(where: str):
     if where == "log":
         (line,) = told
         assert line.startswith("the logger Ledger has failed (ConnectionError: the server is away). Training")
+        assert len(ledger.summaries) == 1, "its run must not stay open"
 
 
 def test_a_logger_that_can_not_start_ends_the_run_before_it_begins(tmp_path: Path):
@@ -289,3 +290,26 @@ def test_mlflow_gets_the_epochs(tmp_path: Path):
         (record["step"], pytest.approx(record["loss"])) for record in result.history
     ]
     assert run.data.metrics["small/macs"] == result.report["after"]["macs"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_takes_any_name_of_a_metric(tmp_path: Path):
+    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
+    uri = f"sqlite:///{tmp_path / 'runs.db'}"
+    logger = trainonce.loggers.MLflow(experiment="tests", tracking_uri=uri)
+    names = {"recall (%)": 1.0, "F1 @ 0.5": 2.0, "../../up//": 3.0, "seg/iou": 4.0}
+    fit(
+        make_net(),
+        make_data(),
+        settings=make_settings(epochs=2),
+        metric=lambda outputs, targets: names,
+        loggers=[logger],
+        quiet=True,
+    )
+    client = mlflow.MlflowClient(uri)
+    (run,) = client.search_runs([client.get_experiment_by_name("tests").experiment_id])
+    assert run.info.status == "FINISHED"
+    for place in ("metrics", "small"):
+        found = {name: run.data.metrics[f"{place}/{name}"] for name in ("recall ___", "F1 _ 0.5", "up")}
+        assert found == {"recall ___": 1.0, "F1 _ 0.5": 2.0, "up": 3.0}
+        assert run.data.metrics[f"{place}/seg/iou"] == 4.0
