@@ -44,6 +44,7 @@ from trainonce.training.results.outcome import Result, describe_model, keep_copy
 from trainonce.training.session import Session
 from trainonce.training.settings import Settings
 from trainonce.training.teachers import check_start, lessons_for, teacher_line
+from trainonce.zoo.artifacts import note_name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -150,6 +151,7 @@ def _train_and_report(session: Session, parts: _Parts, notes: Sequence[str]) -> 
     session.run(trainer, lambda: _scores(trainer, parts, session))
     small = trainer.finish()
     note_data(small, parts.request.data)
+    note_name(small)
     session.keep(small)
     report: dict[str, Any] = {}
     if where.processes.is_first:

@@ -15,7 +15,7 @@ from torch import nn
 from trainonce.errors import ArtifactError, TrainonceError
 from trainonce.messages.plain_text import reason_of, shorten, shown, shown_path
 from trainonce.storage.artifact import folder
-from trainonce.storage.artifact.about import About, Preprocessing, about_of
+from trainonce.storage.artifact.about import About, Preprocessing, about_of, note_about
 from trainonce.storage.artifact.manifest import Manifest
 from trainonce.storage.artifact.reading import read_manifest
 from trainonce.structure.channels import Example
@@ -106,6 +106,12 @@ def load(
         )
     model = _rebuilt(about).to(_dtype_of(manifest))
     return folder.load(path, into=model, example=example).eval()
+
+
+def note_name(model: nn.Module) -> None:
+    """Let a model of timm or transformers carry the name and the arguments that it tells."""
+    if about_of(model).name is None:
+        note_about(model, _with_true_name(model, about_of(model)))
 
 
 def _rebuilt(about: About) -> nn.Module:
