@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import timm
-from timm.layers import DropPath
+from timm.layers.drop import DropPath
 from torch import nn
 
 from trainonce.errors import UnknownModelError, WeightsError
