@@ -109,11 +109,12 @@ def _renamed(source: WeightFile, own: Iterable[str]) -> dict[str, Tensor]:
     found = {_unwrapped(name): tensor for name, tensor in source.tensors.items()}
     if known & found.keys():
         return found
-    # How many names of the model follow after each beginning.
+    # How many names of the model follow after each beginning; a name in a file may be of any length.
+    longest = max(map(len, known), default=0)
     counts = Counter(
         name[:place]
         for name in found
-        for place in range(1, len(name) + 1)
+        for place in range(max(1, len(name) - longest), len(name) + 1)
         if name[place - 1] == "." and name[place:] in known
     )
     ((prefix, most), *others) = counts.most_common() or [("", 0)]
