@@ -123,3 +123,29 @@ def test_a_run_of_fit_without_classes_is_exported_in_python():
 def test_before_there_is_a_small_model_there_is_nothing_to_use():
     assert usage_of(make_report() | {"before": None}) is None
     assert "Use it" not in render_page(make_report() | {"before": None})
+
+
+class Photos(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
+    """Noise, with the attribute that torchvision's data sets have."""
+
+    classes = ("cat", "dog", "cow")
+
+    def __len__(self) -> int:
+        return 48
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return torch.randn(3, 32, 32, generator=torch.Generator().manual_seed(index)), index % 3
+
+
+def test_a_run_of_fit_finds_the_name_of_a_model_and_the_classes_of_its_data(tmp_path: Path):
+    timm = pytest.importorskip("timm")
+    train = torch.utils.data.DataLoader(torch.utils.data.Subset(Photos(), range(32)), batch_size=8)
+    model = timm.create_model("test_resnet", num_classes=3, drop_path_rate=0.1)
+    out = tmp_path / "run"
+    trainonce.fit(model, (train, Photos()), keep_flops=0.5, epochs=3, out=out, quiet=True)
+    small = trainonce.load(out / "small")
+    assert trainonce.about_of(small).classes == Photos.classes
+    card = (out / "small" / "README.md").read_text()
+    assert "cat, dog, cow." in card
+    assert 'small = trainonce.load(".")' in card
+    assert snippets(read_report(out))["Load it"].endswith('small = trainonce.load("RUN/small")')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import pickle
 import pickletools
@@ -17,6 +18,8 @@ import trainonce
 from graphs import GRAPHS
 from graphs.subjects import fresh, inspected, output_tensors
 from support.elsewhere import run_without_trainonce
+from trainonce.surgery.inspection import shrink
+from trainonce.surgery.norms import fold_norms
 from trainonce.surgery.slicing import PLANS, plans_of
 from trainonce.zoo.sources import build
 
@@ -43,8 +46,13 @@ for file in sys.argv[1:]:
     found = getattr(found, "logits", found)
     found = found[0] if isinstance(found, tuple) else found
     assert torch.equal(found, saved["outputs"]), file
+    torch.save(saved, file)
+    assert torch.load(file, weights_only=False).keys() == saved.keys()
 print("all equal")
 """
+
+NORMS = ("norm_stream", "norm_response_hidden")
+"""Nets whose norms scale their weights while they are trained."""
 
 
 def modules_in(content: bytes) -> set[str]:
@@ -113,10 +121,34 @@ def test_a_finished_run_leaves_nothing_of_ours_in_the_model():
     assert not {module for module in modules_in(pickle_of(small)) if module.startswith("trainonce")}
 
 
+def in_training(name: str) -> tuple[nn.Module, Any]:
+    """A net as a pruner leaves it, and an example."""
+    model, example = fresh(name)
+    shrink(model, trainonce.Plan.random(inspected(name).partition, keep=0.5))
+    assert any(module._forward_pre_hooks for module in model.modules())
+    return model, example
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_of_a_pickle_are_still_those_that_were_scaled(name: str):
+    model, example = in_training(name)
+    assert not {module for module in modules_in(pickle_of(model)) if module.startswith("trainonce")}
+    before = output_tensors(model, example)[0]
+    opened = copy.deepcopy(pickle.loads(pickle.dumps(model)))
+    assert torch.equal(output_tensors(opened, example)[0], before)
+    once, twice = (trainonce.inspect(net, example) for net in (model, opened))
+    for net, partition in ((model, once), (opened, twice)):
+        shrink(net, trainonce.Plan.random(partition, keep=0.5))
+    assert torch.equal(output_tensors(opened, example)[0], output_tensors(model, example)[0])
+    assert fold_norms(opened)
+    assert not any(module._forward_pre_hooks or module._forward_hooks for module in opened.modules())
+    assert torch.equal(output_tensors(opened, example)[0], output_tensors(model, example)[0])
+
+
 def test_small_models_open_where_trainonce_cant_be_imported(tmp_path: Path):
     files = []
-    for kind, name in KINDS.items():
-        model, example = cut_one(name)
+    for kind, name in [*KINDS.items(), *zip(NORMS, NORMS, strict=True)]:
+        model, example = in_training(name) if name in NORMS else cut_one(name)
         inputs = example if isinstance(example, tuple | dict) else (example,)
         outputs = output_tensors(model, example)[0]
         files.append(tmp_path / f"{kind}.pt")

@@ -19,7 +19,7 @@ from support.runs import (
     same_weights,
 )
 from trainonce.cli import main
-from trainonce.errors import RunInterruptedError, SettingError, WeightsError
+from trainonce.errors import BudgetError, RunInterruptedError, SettingError, WeightsError
 from trainonce.pruning.schedule import EARLY
 from trainonce.recipes.catalogue import find_recipe
 from trainonce.recipes.run import Run, run_from
@@ -192,6 +192,13 @@ def test_a_bad_file_leaves_model_and_folder_alone(tmp_path: Path):
         fit(net, make_data(), keep_flops=0.5, weights=tmp_path / "gone.pth", out=tmp_path / "run")
     assert same_weights(net, before)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_budget_out_of_reach_leaves_the_model_without_the_weights_of_the_file(file: Path):
+    net = make_net()
+    with pytest.raises(BudgetError):
+        fit(net, make_data(), keep_flops=1e-4, epochs=2, weights=file, quiet=True)
+    assert same_weights(net, make_net())
 
 
 def test_fit_takes_the_start_itself_or_in_its_settings(file: Path):

@@ -16,7 +16,7 @@ from trainonce import ArtifactError, Preprocessing
 from trainonce.errors import UnknownModelError
 from trainonce.storage.artifact.about import ABOUT, MOST_BYTES, About, about_of, note_about
 from trainonce.storage.atomic import seal
-from trainonce.zoo.origins import difference_to
+from trainonce.zoo.origins import difference_to, rebuild
 from trainonce.zoo.sources import Build, build
 
 IMAGES = Preprocessing(mean=(0.5, 0.4, 0.3), std=(0.2, 0.2, 0.1), size=32, shorter_side=36)
@@ -67,6 +67,35 @@ def test_its_arguments_are_those_it_was_built_with(tmp_path: Path):
     again = trainonce.load(tmp_path / "small")
     assert trainonce.about_of(again).arguments == {"num_classes": 7, "image_size": 8}
     assert {tensor.dtype for tensor in again.parameters()} == {torch.float16}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("test_resnet", {"num_classes": 7, "in_chans": 1, "drop_rate": 0.2, "drop_path_rate": 0.1}),
+        ("test_resnet", {"num_classes": 0}),
+        ("test_convnext", {"global_pool": "max"}),
+        ("test_vit", {"img_size": 64}),
+    ],
+    ids=lambda value: ", ".join(value) if isinstance(value, dict) else value,
+)
+def test_a_model_of_timm_tells_how_it_was_built(name: str, arguments: dict[str, Any], tmp_path: Path):
+    timm = pytest.importorskip("timm")
+    model, image = timm.create_model(name, **arguments), torch.randn(1, arguments.get("in_chans", 3), 64, 64)
+    cut_in_half(model, image)
+    trainonce.save(model, tmp_path / "small")
+    assert torch.equal(trainonce.load(tmp_path / "small")(image), model(image))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"in_chans": 10**9}, {"drop_rate": "0.1"}, {"global_pool": "hf-hub:x/y"}, {"checkpoint_path": "x.pth"}],
+    ids=lambda value: next(iter(value)),
+)
+def test_a_folder_says_nothing_else_about_a_model_of_timm(arguments: dict[str, Any]):
+    pytest.importorskip("timm")
+    with pytest.raises(UnknownModelError):
+        rebuild(About(name="timm:test_resnet", arguments=arguments))
 
 
 def test_a_name_may_be_given(tmp_path: Path):

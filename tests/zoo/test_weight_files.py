@@ -55,6 +55,10 @@ WRITERS: dict[str, Callable[[dict[str, torch.Tensor], Path], None]] = {
     "compiled": lambda state, file: torch.save(
         {"state_dict": {f"module._orig_mod.{name}": state[name] for name in state}}, file
     ),
+    "an average": lambda state, file: torch.save({"epoch": 3, "ema": {"module": state}}, file),
+    "weights and their average": lambda state, file: torch.save(
+        {"model": state, "ema": make_net(2).state_dict()}, file
+    ),
     "a trainer's own prefix": lambda state, file: torch.save(
         {"state_dict": {f"model.net.{name}": state[name] for name in state}}, file
     ),
@@ -91,8 +95,12 @@ BAD_FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "missing": (lambda file: None, r"there is no file .*weights"),
     "a folder": (lambda file: file.mkdir(), r"is a folder\. Pass a file in it"),
     "a pipe": (lambda file: os.mkfifo(file), r"there is no file"),
-    "empty": (lambda file: file.write_bytes(b""), r"not a file of weights"),
+    "empty": (lambda file: file.write_bytes(b""), r"is empty\. Copy it again"),
     "text": (lambda file: file.write_text("hello " * 99), r"not a file of weights"),
+    "cut off": (
+        lambda file: (written(file, make_net().state_dict()), os.truncate(file, file.stat().st_size // 2)),
+        r"is only the beginning of a file\. Copy it again",
+    ),
     "code": (
         lambda file: written(file, {"state_dict": Code(file.parent / "scar")}),
         r"asks to run code \(posix",
@@ -108,7 +116,7 @@ BAD_FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "another name": (
         lambda file: written(file, {"generator": make_net().state_dict(), "step": 1}),
-        r"holds no weights under state_dict, model_state_dict, .*, weights, but generator, step\. Save",
+        r"holds no weights under state_dict, model_state_dict, .*, params_ema, but generator, step\. Save",
     ),
     "no tensors": (lambda file: written(file, {"epoch": 3, "model": {"a": 1}}), r"holds no weights"),
     "a tensor": (lambda file: written(file, torch.zeros(3)), r"holds no weights"),
@@ -157,6 +165,25 @@ def test_names_that_are_missing_or_left_over_are_said_in_one_line(tmp_path: Path
         "missing: head.weight, head.bias; unexpected: aux.0, aux.1, aux.2, aux.3 and 2 more"
     )
     assert str(transfer).isprintable()
+
+
+def test_an_average_is_named(tmp_path: Path):
+    transfer = transferred(tmp_path, {"model_ema": make_net(1).state_dict()}, make_net(0))
+    assert str(transfer).endswith("weights.pth (model_ema)")
+
+
+def test_what_stands_beside_a_model_with_a_prefix_is_left_over(tmp_path: Path):
+    state = {f"net.{name}": tensor for name, tensor in make_net(1).state_dict().items()}
+    net = make_net(0)
+    undo = transferred(tmp_path, {**state, "criterion.weight": torch.ones(3)}, net).apply(net)
+    assert same(net.state_dict(), make_net(1).state_dict())
+    undo()
+    assert same(net.state_dict(), make_net(0).state_dict())
+    others = {name.replace("net.", "teacher."): tensor for name, tensor in state.items()}
+    with pytest.raises(
+        WeightsError, match=r"several models with the names of this one \(net, teacher\)\. Save"
+    ):
+        transferred(tmp_path, {**state, **others}, net)
 
 
 def test_tied_weights_need_one_of_their_names(tmp_path: Path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -21,6 +22,9 @@ __all__ = ["Logger", "MLflow", "TensorBoard", "Wandb"]
 _METRICS = "metrics/"
 _MOST_AT_ONCE = 100
 """Parameters in one call of MLflow."""
+
+_NOT_IN_MLFLOW = re.compile(r"[^\w. /-]")
+"""What its names can't have: the percent sign of one metric would end the logging of all others."""
 
 
 @runtime_checkable
@@ -98,19 +102,19 @@ class MLflow:
         self._is_own = active is None
         run = active or self._client.create_run(self._experiment_id(), run_name=self._run_name)
         self._run_id = run.info.run_id
-        params = [entities.Param(name, str(value)) for name, value in config.items()]
+        params = [entities.Param(_mlflow_name(name), str(value)) for name, value in config.items()]
         for first in range(0, len(params), _MOST_AT_ONCE):
             self._client.log_batch(self._run_id, params=params[first : first + _MOST_AT_ONCE])
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
         """Log the numbers of an epoch."""
         for name, number in numbers.items():
-            self._client.log_metric(self._run_id, name, number, step=step)
+            self._client.log_metric(self._run_id, _mlflow_name(name), number, step=step)
 
     def finish(self, summary: Mapping[str, float]) -> None:
         """Write the summary and end the run, as failed if there is none."""
         for name, number in summary.items():
-            self._client.log_metric(self._run_id, f"small/{name}", number)
+            self._client.log_metric(self._run_id, _mlflow_name(f"small/{name}"), number)
         if self._is_own:
             self._client.set_terminated(self._run_id, status="FINISHED" if summary else "FAILED")
 
@@ -151,3 +155,9 @@ def check_package(name: str) -> None:
     """Raise SettingError if the package of that name is not installed."""
     if importlib.util.find_spec(name) is None:
         raise SettingError(f"{name} is not installed. Install it with pip install {name}, or leave it out.")
+
+
+def _mlflow_name(name: str) -> str:
+    """The name as MLflow takes it: a path of plain characters."""
+    parts = _NOT_IN_MLFLOW.sub("_", name).split("/")
+    return "/".join(part for part in parts if part not in ("", ".", "..")) or "_"

@@ -2,16 +2,19 @@
 
 While a model is trained its weights are left alone, so that it takes the same steps as without the cut: the
 norm scales its weight whenever it runs. `fold_norms` puts the factor into the weight, for good.
+
+The hooks that do it are pickled as graphs of torch's own, so that a pickle of the model needs nothing else.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from trainonce.structure.norms import NormScale
 from trainonce.structure.plan import Plan
@@ -20,7 +23,24 @@ _NO_CHANGE = 1e-12
 """A factor as close to 1 is what rounding leaves of one that was undone."""
 
 
-class ScaledWeight:
+class _Hook:
+    """A hook that never changes, so copies of its module share it; a pickle holds a graph in its place."""
+
+    def graph(self) -> fx.GraphModule:
+        """What this does, as a module of torch's own."""
+        raise NotImplementedError
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.graph().__reduce__()
+
+    def __copy__(self) -> _Hook:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> _Hook:
+        return self
+
+
+class ScaledWeight(_Hook):
     """Before its module runs: the module finds its weight times a factor; afterwards the weight itself."""
 
     def __init__(self, name: str, offset: int, factor: float) -> None:
@@ -43,8 +63,19 @@ class ScaledWeight:
         if weight is not None:
             module.__dict__[self.name] = self.scaled(weight)
 
+    def graph(self) -> fx.GraphModule:
+        """The call as a graph."""
+        graph = fx.Graph()
+        module, _ = graph.placeholder("module"), graph.placeholder("args")
+        parameters = graph.call_function(getattr, (module, "_parameters"))
+        weight: Any = graph.call_function(operator.getitem, (parameters, self.name))
+        weight = graph.call_function(operator.mul, (weight, self.factor))
+        weight = graph.call_function(operator.add, (weight, self.offset * (self.factor - 1.0)))
+        graph.call_method("update", (_attributes(graph, module), {self.name: weight}))
+        return _module_of(graph)
 
-class _WeightBack:
+
+class _WeightBack(_Hook):
     """After its module has run: the weight is the parameter again."""
 
     def __init__(self, name: str) -> None:
@@ -52,6 +83,40 @@ class _WeightBack:
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
         module.__dict__.pop(self.name, None)
+
+    def graph(self) -> fx.GraphModule:
+        """The call as a graph."""
+        graph = fx.Graph()
+        module, _, _ = (graph.placeholder(name) for name in ("module", "args", "result"))
+        graph.call_method("pop", (_attributes(graph, module), self.name, None))
+        return _module_of(graph)
+
+
+def _attributes(graph: fx.Graph, module: fx.Node) -> fx.Node:
+    found = graph.call_function(vars, (module,))
+    # When it is opened, torch traces the graph again and must not look inside.
+    found.meta["is_wrapped"] = True
+    return found
+
+
+def _module_of(graph: fx.Graph) -> fx.GraphModule:
+    graph.output(None)
+    return fx.GraphModule(nn.Module(), graph)
+
+
+def _hook_in(found: Any) -> ScaledWeight | _WeightBack | None:
+    """The hook of ours that this is, or that this graph from a pickle stands for; None for any other."""
+    if isinstance(found, ScaledWeight | _WeightBack):
+        return found
+    if not isinstance(found, fx.GraphModule):
+        return None
+    nodes = {node.target: node for node in found.graph.nodes}
+    if "pop" in nodes and vars in nodes:
+        return _WeightBack(nodes["pop"].args[1])
+    if not {"update", vars, operator.getitem, operator.mul, operator.add} <= nodes.keys():
+        return None
+    factor, shift = nodes[operator.mul].args[1], nodes[operator.add].args[1]
+    return ScaledWeight(nodes[operator.getitem].args[1], round(shift / (factor - 1.0)), factor)
 
 
 def scale_norms(model: nn.Module, plan: Plan) -> None:
@@ -105,7 +170,7 @@ def fold_norms(model: nn.Module) -> bool:
         if weight is not None:
             with torch.no_grad():
                 weight.data = hook.scaled(weight.data)
-        _remove(module, hook)
+        _remove(module, hook.name)
     return bool(found)
 
 
@@ -126,36 +191,32 @@ def _weight_of(module: nn.Module, norm: NormScale) -> Tensor:
 
 
 def _hooks_of(module: nn.Module) -> list[ScaledWeight]:
-    return [hook for hook in module._forward_pre_hooks.values() if isinstance(hook, ScaledWeight)]
+    found = map(_hook_in, module._forward_pre_hooks.values())
+    return [hook for hook in found if isinstance(hook, ScaledWeight)]
 
 
 def _scale_when_run(module: nn.Module, norm: NormScale, factor: float) -> None:
     name = norm.tensor.rpartition(".")[2]
     known = next((hook for hook in _hooks_of(module) if hook.name == name), None)
-    if known is not None and abs(known.factor * factor - 1) < _NO_CHANGE:
-        _remove(module, known)
-        return
-    # A hook of its own each time: a snapshot of the module must not change with it.
-    hook = ScaledWeight(name, norm.offset, factor if known is None else known.factor * factor)
     if known is not None:
-        _remove(module, known)
+        _remove(module, name)
+        factor *= known.factor
+        if abs(factor - 1) < _NO_CHANGE:
+            return
     # As new dictionaries: `snapshot` keeps the ones that are there.
-    module.__dict__["_forward_pre_hooks"] = module._forward_pre_hooks.copy()
-    module.__dict__["_forward_hooks"] = module._forward_hooks.copy()
-    module.__dict__["_forward_hooks_always_called"] = module._forward_hooks_always_called.copy()
-    module.register_forward_pre_hook(hook)
+    for held in ("_forward_pre_hooks", "_forward_hooks", "_forward_hooks_always_called"):
+        module.__dict__[held] = vars(module)[held].copy()
+    module.register_forward_pre_hook(ScaledWeight(name, norm.offset, factor))
     module.register_forward_hook(_WeightBack(name), always_call=True)
 
 
-def _remove(module: nn.Module, hook: ScaledWeight) -> None:
-    module.__dict__["_forward_pre_hooks"] = type(module._forward_pre_hooks)(
-        (key, other) for key, other in module._forward_pre_hooks.items() if other is not hook
-    )
-    gone = [
-        key
-        for key, other in module._forward_hooks.items()
-        if isinstance(other, _WeightBack) and other.name == hook.name
-    ]
-    for name in ("_forward_hooks", "_forward_hooks_always_called"):
-        held = vars(module)[name]
-        module.__dict__[name] = type(held)((key, other) for key, other in held.items() if key not in gone)
+def _remove(module: nn.Module, name: str) -> None:
+    """Take away both hooks for this weight."""
+    held = vars(module)
+    for places in (("_forward_pre_hooks",), ("_forward_hooks", "_forward_hooks_always_called")):
+        hooks = {key: _hook_in(found) for key, found in held[places[0]].items()}
+        gone = {key for key, hook in hooks.items() if hook is not None and hook.name == name}
+        for place in places:
+            held[place] = type(held[place])(
+                (key, item) for key, item in held[place].items() if key not in gone
+            )

@@ -63,6 +63,7 @@ class Hearers:
         self._loggers = list(loggers)
         self._tell = tell
         self._started: list[Logger] = []
+        self._failed: list[Logger] = []
         self._summary: dict[str, float] = {}
 
     def start(self, config: Mapping[str, Any]) -> None:
@@ -103,22 +104,25 @@ class Hearers:
         call_all(self._callbacks, "on_train_end", result)
 
     def close(self) -> None:
-        """End the loggers, whether the run was finished or not."""
+        """End the loggers, whether the run was finished or not; those that have failed are not left open."""
         for logger in self._started:
             self._attempt(logger, lambda logger=logger: logger.finish(self._summary))
-        self._started = []
+        self._started, self._failed = [], []
 
     def _log(self, record: Mapping[str, Any]) -> None:
         numbers = numbers_of(record)
-        for logger in list(self._started):
-            self._attempt(logger, lambda logger=logger: logger.log(numbers, int(record["step"])))
+        for logger in self._started:
+            if logger not in self._failed:
+                self._attempt(logger, lambda logger=logger: logger.log(numbers, int(record["step"])))
 
     def _attempt(self, logger: Logger, action: Callable[[], None]) -> None:
         try:
             action()
         except Exception as error:
             # No run depends on its loggers; the records in its folder have everything.
-            self._started = [other for other in self._started if other is not logger]
+            if logger in self._failed:
+                return
+            self._failed.append(logger)
             self._tell(
                 f"the logger {type(logger).__name__} has failed ({kind_and_reason(error)}). Training "
                 "continues without it."

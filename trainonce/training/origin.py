@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,9 @@ class Origin:
     new_head: NewHead | None = None
     """The last layer, if it has another number of outputs than the weights are for."""
 
-    def apply(self, model: nn.Module) -> None:
-        """Copy the weights of the file, if there is one, into the model."""
-        if self.transfer is not None:
-            self.transfer.apply(model)
+    def apply(self, model: nn.Module) -> Callable[[], None]:
+        """Copy the weights of the file, if there is one, into the model; returns what takes them out."""
+        return (lambda: None) if self.transfer is None else self.transfer.apply(model)
 
 
 def find_origin(settings: Settings, model: nn.Module, *, out: Path | None, resume: bool) -> Origin:

@@ -242,7 +242,9 @@ class Session:
                 self._tell(f"first cut at step {trainer.step}; the search continues in what is left")
             self.hearers.note_cut(trainer, self.history)
         now = time.monotonic()
-        if now - self._last_view >= SECONDS_BETWEEN_VIEWS and self._processes.is_first:
+        # The last step is shown with its validation, at the end of the epoch.
+        is_last = trainer.step >= trainer.total_steps
+        if now - self._last_view >= SECONDS_BETWEEN_VIEWS and self._processes.is_first and not is_last:
             self._last_view = now
             self._view.show(self._moment(trainer, news.loss))
 

@@ -44,6 +44,7 @@ from trainonce.training.results.outcome import Result, describe_model, keep_copy
 from trainonce.training.session import Session
 from trainonce.training.settings import Settings
 from trainonce.training.teachers import check_start, lessons_for, teacher_line
+from trainonce.zoo.artifacts import note_name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -120,7 +121,6 @@ def run_stages(request: Request) -> Result:
             session.hearers = Hearers(request.audience.callbacks, loggers, session.warn)
             stack.callback(session.hearers.close)
         stack.enter_context(session.opened(resume=request.resume))
-        origin.apply(model)
         parts = _Parts(request, model, optimizer, settings, origin, train, validation, where)
         return _train_and_report(session, parts, notes)
 
@@ -129,10 +129,16 @@ def _train_and_report(session: Session, parts: _Parts, notes: Sequence[str]) -> 
     """Train, write the small model, then the report: nothing after the small model can lose it."""
     where, validation = parts.where, parts.validation.samples
     data = describe_data(parts.request.data, parts.train, parts.validation)
-    dense = _try_to_copy(parts.model, session) if where.processes.is_first else None
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        trainer = _make_trainer(parts)
+    take_out = parts.origin.apply(parts.model)
+    try:
+        dense = _try_to_copy(parts.model, session) if where.processes.is_first else None
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            trainer = _make_trainer(parts)
+    except BaseException:
+        # A budget that can't be reached, for example.
+        take_out()
+        raise
     before = describe_model(parts.model, one_sample(validation, where.device))
     name = session.config.get("model", type(parts.model).__name__)
     start = describe_start(parts.settings, parts.origin)
@@ -145,6 +151,7 @@ def _train_and_report(session: Session, parts: _Parts, notes: Sequence[str]) -> 
     session.run(trainer, lambda: _scores(trainer, parts, session))
     small = trainer.finish()
     note_data(small, parts.request.data)
+    note_name(small)
     session.keep(small)
     report: dict[str, Any] = {}
     if where.processes.is_first:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -14,12 +15,12 @@ from torch import nn
 from trainonce.errors import ArtifactError, TrainonceError
 from trainonce.messages.plain_text import reason_of, shorten, shown, shown_path
 from trainonce.storage.artifact import folder
-from trainonce.storage.artifact.about import About, Preprocessing, about_of
+from trainonce.storage.artifact.about import About, Preprocessing, about_of, note_about
 from trainonce.storage.artifact.manifest import Manifest
 from trainonce.storage.artifact.reading import read_manifest
 from trainonce.structure.channels import Example
 from trainonce.zoo.names import names_code
-from trainonce.zoo.origins import difference_to, rebuild, told_origin
+from trainonce.zoo.origins import difference_to, rebuild, told_origins
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -107,6 +108,12 @@ def load(
     return folder.load(path, into=model, example=example).eval()
 
 
+def note_name(model: nn.Module) -> None:
+    """Let a model of timm or transformers carry the name and the arguments that it tells."""
+    if about_of(model).name is None:
+        note_about(model, _with_true_name(model, about_of(model)))
+
+
 def _rebuilt(about: About) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         return rebuild(about)
@@ -156,12 +163,15 @@ def _with_true_name(model: nn.Module, about: About) -> About:
     """With the name that the model carries or tells; without one if it builds another model."""
     nameless = replace(about, name=None, arguments={})
     try:
-        origin = about if about.name is not None else told_origin(model)
-        if origin is not None and difference_to(model, origin) is None:
-            return replace(nameless, name=origin.name, arguments=origin.arguments)
+        origins = [about] if about.name is not None else list(told_origins(model))
     except Exception:
-        # Whatever a library does when it builds a model in an unusual way: it has no name then.
+        # Whatever a library's model says in an unusual way: it has no name then.
         return nameless
+    for origin in origins:
+        with suppress(Exception):
+            # The library may refuse arguments that the model only seems to have.
+            if difference_to(model, origin) is None:
+                return replace(nameless, name=origin.name, arguments=origin.arguments)
     return nameless
 
 

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import timm
+from timm.layers.drop import DropPath
 from torch import nn
 
 from trainonce.errors import UnknownModelError, WeightsError
-from trainonce.messages.plain_text import kind_and_reason
+from trainonce.messages.plain_text import kind_and_reason, shown
 from trainonce.storage.artifact.about import About
 from trainonce.zoo.head import NewHead
 from trainonce.zoo.inputs import draw_image
 from trainonce.zoo.sources import Build, Source, downloading, refuse_name
 
 _LARGEST_SIZE = 256
+_MOST_CHANNELS = 1024
 _PLAIN_NAME = re.compile(r"[\w.-]+")
+
+NO_OPTIONS: Mapping[str, Any] = {}
+OPTIONS: dict[str, Callable[[Any], bool]] = {
+    "in_chans": lambda value: type(value) is int and 1 <= value <= _MOST_CHANNELS,
+    "drop_rate": lambda value: type(value) in (int, float) and 0 <= value < 1,
+    "drop_path_rate": lambda value: type(value) in (int, float) and 0 <= value < 1,
+    "output_stride": lambda value: value in (8, 16, 32),
+    "global_pool": lambda value: isinstance(value, str) and bool(re.fullmatch(r"[a-z]{0,20}", value)),
+}
+"""What else a folder may say about a model, and which values: none that loads a file or fills the memory."""
 
 
 def model_names() -> list[str]:
@@ -61,16 +73,43 @@ def _new_head(made_for: Any, wanted: Build) -> NewHead | None:
 def rebuild_model(name: str, arguments: Mapping[str, Any]) -> nn.Module:
     """The model again, with random weights."""
     _check_name(name)
-    return _create(name, Build.of(arguments))
+    options = {key: value for key, value in arguments.items() if key in OPTIONS}
+    for key, value in options.items():
+        if not OPTIONS[key](value):
+            raise UnknownModelError(f"{key} of timm:{name} can't be {shown(value)}.")
+    others = {key: value for key, value in arguments.items() if key not in OPTIONS}
+    return _create(name, Build.of(others), options)
 
 
-def origin_of(model: Any) -> About | None:
-    """The name and number of classes of a model that timm has made."""
-    name = (getattr(model, "pretrained_cfg", None) or {}).get("architecture")
-    classes = getattr(model, "num_classes", None)
+def origins_of(model: Any) -> Iterator[About]:
+    """The name and possible arguments of a model that timm has made, the likeliest first."""
+    made_for = getattr(model, "pretrained_cfg", None) or {}
+    name, classes = made_for.get("architecture"), getattr(model, "num_classes", None)
     if not isinstance(name, str) or not timm.is_model(name):
-        return None
-    return About(name=f"timm:{name}", arguments={"num_classes": classes} if type(classes) is int else {})
+        return
+    told = {"num_classes": classes} if type(classes) is int else {}
+    yield About(name=f"timm:{name}", arguments=told)
+    told |= {key: value for key, value in _told_options(model, made_for).items() if value}
+    yield About(name=f"timm:{name}", arguments=told)
+    pools = (module.global_pool for module in model.modules() if hasattr(module, "global_pool"))
+    pool = next((getattr(pool, "pool_type", pool) for pool in pools), None)
+    if isinstance(pool, str):
+        yield About(name=f"timm:{name}", arguments=told | {"global_pool": pool})
+
+
+def _told_options(model: nn.Module, made_for: Mapping[str, Any]) -> dict[str, Any]:
+    modules = dict(model.named_modules())
+    first = made_for.get("first_conv")
+    conv = modules.get(first if isinstance(first, str) else "")
+    size = getattr(modules.get("patch_embed"), "img_size", None)
+    # The rate grows from layer to layer up to the one that was asked for.
+    rates = [getattr(module, "drop_prob", 0) for module in modules.values() if type(module) is DropPath]
+    return {
+        "in_chans": getattr(conv, "in_channels", None),
+        "image_size": size[0] if isinstance(size, tuple) and len({*size}) == 1 else None,
+        "drop_rate": getattr(model, "drop_rate", None),
+        "drop_path_rate": round(max(rates, default=0), 6),
+    }
 
 
 def _check_name(name: str) -> None:
@@ -79,8 +118,10 @@ def _check_name(name: str) -> None:
         raise refuse_name(f"timm:{name}", timm.list_models())
 
 
-def _create(name: str, wanted: Build) -> Any:
-    settings: dict[str, Any] = {} if wanted.num_classes is None else {"num_classes": wanted.num_classes}
+def _create(name: str, wanted: Build, options: Mapping[str, Any] = NO_OPTIONS) -> Any:
+    settings = dict(options)
+    if wanted.num_classes is not None:
+        settings["num_classes"] = wanted.num_classes
     if wanted.image_size is not None:
         # Models with position embeddings take img_size; convolutional ones don't.
         try:

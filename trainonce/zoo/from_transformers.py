@@ -138,13 +138,13 @@ def rebuild_model(name: str, arguments: Mapping[str, Any]) -> nn.Module:
     return model_class(built)
 
 
-def origin_of(model: Any) -> About | None:
-    """The class and the config of a model of transformers; None for a class from elsewhere."""
+def origins_of(model: Any) -> list[About]:
+    """The class and the config of a model of transformers; nothing for a class from elsewhere."""
     name = type(model).__name__
     if getattr(transformers, name, None) is not type(model):
-        return None
+        return []
     config = json.loads(model.config.to_json_string(use_diff=False))
-    return About(name=f"transformers:{name}", arguments={"config": _harmless(config)})
+    return [About(name=f"transformers:{name}", arguments={"config": _harmless(config)})]
 
 
 _REFUSED = re.compile(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -21,8 +21,11 @@ from trainonce.surgery.slicing import PLANS, apply_plan, plans_of
 from trainonce.zoo.names import LIBRARIES
 from trainonce.zoo.sources import check_installed
 
-MOST_CLASSES, LARGEST_IMAGE = 2**20, 2**14
-"""What a folder may ask for: more would fill the memory before anything else is checked."""
+SIZES = {"num_classes": range(2**20 + 1), "image_size": range(1, 2**14 + 1)}
+"""What a folder may ask for: more would fill the memory before anything else is checked.
+
+A model of timm without classes returns features.
+"""
 
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -44,12 +47,12 @@ def rebuild(about: About) -> nn.Module:
         ) from error
 
 
-def told_origin(model: nn.Module) -> About | None:
-    """The name and arguments that a model of timm or transformers tells; None for any other."""
+def told_origins(model: nn.Module) -> Iterable[About]:
+    """The name and possible arguments that a model of timm or transformers tells; nothing for any other."""
     library = type(model).__module__.partition(".")[0]
     if library not in ("timm", "transformers"):
-        return None
-    return importlib.import_module(f"trainonce.zoo.from_{library}").origin_of(model)
+        return ()
+    return importlib.import_module(f"trainonce.zoo.from_{library}").origins_of(model)
 
 
 def difference_to(model: nn.Module, about: About) -> str | None:
@@ -132,8 +135,10 @@ def _is_plain(value: Any) -> bool:
 
 def _checked(about: About) -> Mapping[str, Any]:
     """The arguments; UnknownModelError for a size that no model has."""
-    for name, most in (("num_classes", MOST_CLASSES), ("image_size", LARGEST_IMAGE)):
+    for name, sizes in SIZES.items():
         found = about.arguments.get(name)
-        if found is not None and (type(found) is not int or not 1 <= found <= most):
-            raise UnknownModelError(f"{name} of {shown(about.name)} is {shown(found)}, not 1 to {most}.")
+        if found is not None and (type(found) is not int or found not in sizes):
+            raise UnknownModelError(
+                f"{name} of {shown(about.name)} is {shown(found)}, not {sizes.start} to {sizes.stop - 1}."
+            )
     return about.arguments

@@ -5,7 +5,8 @@ Everything is checked before the model is changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -42,7 +43,8 @@ class Transfer:
 
     def __str__(self) -> str:
         """One line: the file, the new head, and names that are missing or left over."""
-        parts = [f"{len(self.tensors)} tensors of {shown_path(self.source.path)}"]
+        place = f" ({self.source.average})" if self.source.average else ""
+        parts = [f"{len(self.tensors)} tensors of {shown_path(self.source.path)}{place}"]
         if self.head is not None:
             parts.append(str(self.head))
         parts += [
@@ -53,11 +55,18 @@ class Transfer:
         return "; ".join(parts)
 
     @torch.no_grad()
-    def apply(self, model: nn.Module) -> None:
-        """Copy the tensors into the model."""
+    def apply(self, model: nn.Module) -> Callable[[], None]:
+        """Copy the tensors into the model; returns what takes them out again."""
         own = model.state_dict()
+        before = [(own[name], own[name].clone()) for name in self.tensors]
         for name, tensor in self.tensors.items():
             own[name].copy_(tensor)
+
+        def undo() -> None:
+            for tensor, value in before:
+                tensor.copy_(value)
+
+        return undo
 
 
 def plan_transfer(source: WeightFile, model: nn.Module) -> Transfer:
@@ -67,7 +76,7 @@ def plan_transfer(source: WeightFile, model: nn.Module) -> Transfer:
         for name, tensor in model.state_dict(keep_vars=True).items()
         if isinstance(tensor, Tensor)
     }
-    found = _renamed(source.tensors, own.keys())
+    found = _renamed(source, own.keys())
     shared = [name for name in own if name in found]
     others = [name for name in shared if found[name].shape != own[name].shape]
     head = _new_head(source, own, found, others)
@@ -91,16 +100,31 @@ def plan_transfer(source: WeightFile, model: nn.Module) -> Transfer:
     )
 
 
-def _renamed(tensors: Mapping[str, Tensor], own: Iterable[str]) -> dict[str, Tensor]:
-    """The tensors without what wrappers and trainers put before all names."""
+def _renamed(source: WeightFile, own: Iterable[str]) -> dict[str, Tensor]:
+    """The tensors without what wrappers and trainers put before the names of the model.
+
+    WeightsError if several models in the file have these names, such as a teacher and its student.
+    """
     known = set(own)
-    found = {_unwrapped(name): tensor for name, tensor in tensors.items()}
-    while not known & found.keys():
-        firsts = {name.partition(".")[0] for name in found if "." in name}
-        if len(firsts) != 1 or not all("." in name for name in found):
-            break
-        found = {name.partition(".")[2]: tensor for name, tensor in found.items()}
-    return found
+    found = {_unwrapped(name): tensor for name, tensor in source.tensors.items()}
+    if known & found.keys():
+        return found
+    # How many names of the model follow after each beginning; a name in a file may be of any length.
+    longest = max(map(len, known), default=0)
+    counts = Counter(
+        name[:place]
+        for name in found
+        for place in range(max(1, len(name) - longest), len(name) + 1)
+        if name[place - 1] == "." and name[place:] in known
+    )
+    ((prefix, most), *others) = counts.most_common() or [("", 0)]
+    if rivals := [other for other, count in others if count == most]:
+        names = ", ".join(in_one_line(name.removesuffix("."), 60) for name in (prefix, *rivals)[:_FEW])
+        raise WeightsError(
+            f"{shown_path(source.path)} holds several models with the names of this one ({names}). Save the "
+            "state dict of one of them, and pass that file."
+        )
+    return {name.removeprefix(prefix): tensor for name, tensor in found.items()}
 
 
 def _unwrapped(name: str) -> str:

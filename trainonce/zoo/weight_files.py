@@ -20,8 +20,11 @@ from trainonce.errors import WeightsError
 from trainonce.messages.plain_text import in_one_line, kind_and_reason, shown_path
 from trainonce.storage.atomic import digest
 
-NESTED = ("state_dict", "model_state_dict", "model", "module", "net", "weights")
+NESTED = ("state_dict", "model_state_dict", "model", "module", "net", "weights", "params")
 """Where training scripts put the model's weights, in the order in which they are looked for."""
+
+AVERAGED = ("ema", "model_ema", "state_dict_ema", "ema_state_dict", "ema_model", "params_ema")
+"""Where they put an average of the weights, which is taken if there is nothing else."""
 
 MOST_COPIES, MOST_MORE = 64, 2**28
 """Of a model in one file: optimizers and averages have some. And bytes of a head, or of another model."""
@@ -44,6 +47,8 @@ class WeightFile:
     path: Path
     sha256: str
     tensors: dict[str, Tensor]
+    average: str = ""
+    """The entry of the file that these are in, if it is an average."""
 
 
 def read_weights(path: Path, *, model_bytes: int) -> WeightFile:
@@ -63,10 +68,12 @@ def read_weights(path: Path, *, model_bytes: int) -> WeightFile:
         raise WeightsError(
             f"can't read {shown_path(path)} ({error.strerror or kind_and_reason(error)}). Check the file."
         ) from None
-    tensors = _find_tensors(found)
-    if not tensors:
-        raise WeightsError(f"{shown_path(path)} holds no weights{_where_not(found)}. {_PLAIN}")
-    return WeightFile(path, sha256, tensors)
+    if tensors := _find_tensors(found):
+        return WeightFile(path, sha256, tensors)
+    for entry in AVERAGED if isinstance(found, Mapping) else ():
+        if tensors := _find_tensors(found.get(entry), 1):
+            return WeightFile(path, sha256, tensors, entry)
+    raise WeightsError(f"{shown_path(path)} holds no weights{_where_not(found)}. {_PLAIN}")
 
 
 def _check_size(path: Path, most: int) -> None:
@@ -97,6 +104,8 @@ def _read_torch(path: Path) -> Any:
     is_zip = zipfile.is_zipfile(path)
     if is_zip:
         _check_inflation(path)
+    else:
+        _check_whole(path)
     try:
         with warnings.catch_warnings(), torch.serialization.safe_globals(list(HARMLESS)):
             warnings.simplefilter("ignore")
@@ -119,6 +128,16 @@ def _read_torch(path: Path) -> Any:
         ) from None
 
 
+def _check_whole(path: Path) -> None:
+    """Raise WeightsError for an empty file, or the beginning of what torch.save wrote."""
+    # A zip file ends in its table of contents.
+    with path.open("rb") as stream:
+        start = stream.read(4)
+    if start in (b"", b"PK\x03\x04"):
+        what = "is only the beginning of a file" if start else "is empty"
+        raise WeightsError(f"{shown_path(path)} {what}. Copy it again.")
+
+
 def _check_inflation(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
@@ -138,7 +157,7 @@ def _where_not(found: Any) -> str:
     if not isinstance(found, Mapping) or not found:
         return ""
     names = in_one_line(", ".join(map(str, found)), 100)
-    return f" under {', '.join(NESTED)}, but {names}"
+    return f" under {', '.join((*NESTED, *AVERAGED))}, but {names}"
 
 
 def _find_tensors(found: Any, depth: int = 0) -> dict[str, Tensor]:

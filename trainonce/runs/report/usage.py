@@ -108,11 +108,13 @@ def _of_code(model: str) -> Usage:
 
 
 def _of_fit(report: Report, name: str) -> Usage:
-    """A run of `trainonce.fit` knows neither how its model is built nor where its data is."""
+    """A run of `trainonce.fit` knows not where its data is, and seldom how its model is built."""
     text = (
         f"import trainonce\n\n# model: a new {in_one_line(name, 80)}, built as for trainonce.fit\n"
         f'small = trainonce.load("RUN/{SMALL}", into=model).eval()'
     )
+    if lines_to_run(report):
+        text = f'import trainonce\n\nsmall = trainonce.load("RUN/{SMALL}")'
     load, where = Snippet("Load it", text), "RUN is the folder of this page"
     if top1_of(report.get("after")) is None:
         # The command's data sets are all of images with a class each.

@@ -32,6 +32,9 @@ from trainonce.training.settings import Settings, as_plain
 from trainonce.zoo.artifacts import save
 
 LATENCY_SECONDS = 2.0
+_MOST_WRAPPERS = 8
+"""Loaders and subsets around a data set."""
+
 MOST_CLASSES = 1000
 """Whose names are in a report."""
 
@@ -113,12 +116,27 @@ def changed_settings(settings: Settings, config: Mapping[str, Any]) -> dict[str,
 
 def note_data(model: nn.Module, data: Any) -> None:
     """Let a model carry the classes and the preprocessing of its data, if the data set knows them."""
-    if not isinstance(data, DataSet):
-        return
-    note_about(model, About(preprocessing=data.preprocessing))
+    if isinstance(data, DataSet):
+        note_about(model, About(preprocessing=data.preprocessing))
+        classes = data.classes
+    else:
+        classes = _classes_of(data.train if hasattr(data, "train") else data[0])
     # More names than a folder takes are no reason to lose a model at the end of its run.
     with suppress(ArtifactError):
-        note_about(model, About(classes=data.classes))
+        note_about(model, About(classes=classes))
+
+
+def _classes_of(data: Any) -> tuple[str, ...]:
+    """The names of the classes, if a data set has them as those of torchvision do; also inside a loader."""
+    for _ in range(_MOST_WRAPPERS):
+        if hasattr(data, "classes") or not hasattr(data, "dataset"):
+            break
+        data = data.dataset
+    found = getattr(data, "classes", ())
+    is_renamed = getattr(data, "target_transform", None) is not None
+    if is_renamed or not isinstance(found, list | tuple) or not all(isinstance(name, str) for name in found):
+        return ()
+    return tuple(found)
 
 
 def describe_about(model: nn.Module) -> dict[str, Any]:
