@@ -179,20 +179,20 @@ class TrainOnceCallback(Callback):
                 rank_zero_info(f"trainonce: {self.pruner!r}")
                 self._share = None
         if self.pruner is not None:
-            self._tell(trainer, self.pruner)
+            self._tell(trainer, pl_module, self.pruner)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make sure that the model is small."""
         if self.pruner is not None:
             self.pruner.finish()
 
-    def _tell(self, trainer: Any, pruner: Pruner) -> None:
+    def _tell(self, trainer: Any, pl_module: LightningModule, pruner: Pruner) -> None:
         if not pruner.shrunk:
             hold_stopping(trainer)
         if self._share is None or pruner.num_steps % max(1, trainer.log_every_n_steps) == 0:
             # Counting takes longer than some training steps.
             self._share = pruner.keep_now
-        self.log(self._request.budget_name, self._share, prog_bar=True)
+        pl_module.log(self._request.budget_name, self._share, prog_bar=True)
 
     def _note_step(self, *_: Any) -> None:
         self._num_due += 1
