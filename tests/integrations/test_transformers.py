@@ -52,6 +52,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     for task in TASKS:
         trainer, callback = make_trainer(tmp_path_factory.mktemp(task), task=task)
         trainer.train()
+        trainer.save_model(f"{trainer.args.output_dir}/small")
         runs[task] = trainer, callback
     return runs
 
@@ -207,17 +208,17 @@ def test_the_best_model_is_a_small_one(tmp_path: Path):
     assert digest(trainer.model) == digest(load(tmp_path / "checkpoint-20"))
 
 
-def test_what_was_saved_loads_to_the_same_bits(whole: dict[str, Any], tmp_path: Path):
+def test_what_was_saved_loads_to_the_same_bits(whole: dict[str, Any]):
     trainer, _ = whole["llama"]
-    trainer.save_model(str(tmp_path / "small"))
-    small = load(tmp_path / "small")
+    folder = Path(trainer.args.output_dir) / "small"
+    small = load(folder)
     words = batch_of("llama")["input_ids"]
     with torch.no_grad():
         assert torch.equal(small(words).logits, trainer.model.eval()(words).logits)
-    into = load(tmp_path / "small", into=llama())
+    into = load(folder, into=llama())
     assert digest(into) == digest(small)
     with pytest.raises(RuntimeError, match=r"(?i)mismatch"):
-        LlamaForCausalLM.from_pretrained(tmp_path / "small")
+        LlamaForCausalLM.from_pretrained(folder)
 
 
 def test_a_large_model_is_loaded_from_its_pieces(whole: dict[str, Any], tmp_path: Path):

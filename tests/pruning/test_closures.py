@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import trainonce
 from support.digits import batch, convolutional
@@ -77,6 +78,13 @@ def with_gradients_taken(setting: Setting) -> Tensor:
     return loss
 
 
+def with_reentrant_recomputation(setting: Setting) -> Tensor:
+    images, labels = batch(0, 8)
+    first, *others = setting.model.children()
+    hidden = checkpoint(nn.Sequential(*others), first(images), use_reentrant=True)
+    return F.cross_entropy(hidden, labels)
+
+
 REFUSED: dict[str, tuple[Callable[[Setting], Any], str]] = {
     "another_model": (lambda setting: loss_of(setting.copy), "does not depend on the attached model"),
     "another_parameter": (lambda setting: setting.margin * 2, "does not depend on the attached model"),
@@ -85,6 +93,7 @@ REFUSED: dict[str, tuple[Callable[[Setting], Any], str]] = {
     "backward_and_no_loss": (with_backward_that_gives_nothing, "must not call backward"),
     "gradients_taken": (with_gradients_taken, "was computed or used before"),
     "graph_freed": (lambda setting: setting.freed, "was computed or used before"),
+    "reentrant": (with_reentrant_recomputation, "recomputes activations with use_reentrant=True"),
     "weights_moved_since": (lambda setting: setting.stale, "was computed or used before"),
 }
 

@@ -173,3 +173,37 @@ def test_a_state_from_before_the_first_cut_changes_nothing():
     assert all(
         torch.equal(*parts) for parts in zip(again.parameters(), convolutional(6).parameters(), strict=True)
     )
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_a_run_that_began_small_is_restored_from_the_dense_model_too(stop: int):
+    make_optimizer, settings = OPTIMIZERS["sgd"], {"policy": policies.FilterNorm}
+    model, optimizer, pruner = begun(make_optimizer, settings)
+    train(model, optimizer, pruner, steps=range(TOTAL_STEPS), size=8)
+    first = pruner.finish()
+    began = copy.deepcopy(first)
+    optimizer = make_optimizer(first.parameters())
+    further = {"schedule": SCHEDULE, "round_to": 1, "keep_flops": 0.7}
+    pruner = attached(first, optimizer, TOTAL_STEPS, policy=policies.FilterNorm(), **further)
+    saved: list[Any] = []
+
+    def after(step: int, _cut: bool) -> None:
+        if step + 1 == stop:
+            saved.extend(as_saved(pruner, first, optimizer))
+
+    train(first, optimizer, pruner, steps=range(TOTAL_STEPS), size=8, after=after)
+    wanted = pruner.finish().state_dict()
+    for again in (convolutional(6), began):
+        # The optimizer goes on in the tensors that it is given.
+        pruner_state, model_state, optimizer_state = copy.deepcopy(saved)
+        trainonce.restore(again, pruner_state)
+        again.load_state_dict(model_state)
+        other = make_optimizer(again.parameters())
+        other.load_state_dict(optimizer_state)
+        resumed = attached(again, other, TOTAL_STEPS, policy=policies.FilterNorm(), **further)
+        resumed.load_state_dict(pruner_state)
+        train(again, other, resumed, steps=range(stop, TOTAL_STEPS), size=8)
+        found = resumed.finish().state_dict()
+        assert [name for name in wanted if not torch.equal(found[name], wanted[name])] == []
+    with pytest.raises(PrunerError, match=r"^[^\n]*its earlier cuts are not a list[^\n]*$"):
+        trainonce.restore(convolutional(6), pruner_state | {"earlier": 7})

@@ -1,7 +1,7 @@
 """Hugging Face Accelerate: the two calls that a custom loop needs besides `attach`.
 
 pruner = trainonce.attach(model, optimizer, ...)   # after accelerator.prepare
-register(accelerator, pruner)                      # save_state and load_state have the pruner in them
+register(accelerator, model, pruner)               # save_state and load_state have the pruner in them
 ...
 if accelerator.sync_gradients and pruner.step(loss):
     rewrap(accelerator, model)

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from trainonce.errors import MissingPackageError, PrunerError
-from trainonce.integrations.lightning_steps import name_in, part_of, quiet, taught_step, training_step
+from trainonce.integrations.lightning_steps import name_in, part_of, taught_step, training_step
 from trainonce.integrations.probe import ModelCall, first_call
-from trainonce.integrations.request import PruningRequest, advanced
+from trainonce.integrations.request import PruningRequest, advanced, check_alone
 from trainonce.integrations.small_lightning import KEY, restore, saved_in
 from trainonce.messages.plain_text import quoted
 from trainonce.pruning.guards.copies import copies_in
@@ -23,9 +23,11 @@ from trainonce.pruning.restored import note_restored
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
-    from lightning.pytorch.callbacks import ModelCheckpoint
+    from lightning.pytorch.utilities import rank_zero_info
 
-    from trainonce.integrations.lightning_averages import averages_of, steps_of
+    from trainonce.integrations.lightning_averages import averages_of, epochs_of, steps_of
+    from trainonce.integrations.lightning_traces import without_traces
+    from trainonce.integrations.lightning_watchers import check_not_tuning, forget_scores, hold_stopping
 except ImportError as error:
     raise MissingPackageError(
         f"this needs lightning ({error}). Install it with: pip install lightning"
@@ -63,6 +65,7 @@ class TrainOnceCallback(Callback):
         self._saved: Mapping[str, Any] | None = None
         self._hooked: LightningModule | None = None
         self._num_due = self._total_steps = 0
+        self._share: float | None = None
         self.pruner: Pruner | None = None
         """The pruner; None until the first batch."""
 
@@ -85,6 +88,7 @@ class TrainOnceCallback(Callback):
                 saved = saved_in(checkpoint)
                 if trainer.training:
                     self._request.check_same_run(saved["pruner"], trainer.max_steps)
+                    self._request.check_same_epochs(saved.get("epochs"), _epochs(trainer))
                 restore(pl_module, checkpoint)
                 self._saved = saved if trainer.training else None
             load(checkpoint)
@@ -111,7 +115,7 @@ class TrainOnceCallback(Callback):
             if "optimizer_states" not in checkpoint:
                 # Only weights are saved, which nobody trains on.
                 state.pop("teacher", None)
-            checkpoint[KEY] = {"module": self._name, "pruner": state}
+            checkpoint[KEY] = {"module": self._name, "pruner": state, "epochs": _epochs(trainer)}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Count the steps of the run, before other callbacks change how batches are accumulated."""
@@ -125,18 +129,20 @@ class TrainOnceCallback(Callback):
             return
         call = self._call(pl_module, batch, batch_idx)
         name = name_in(pl_module, call.module)
-        optimizers = [
-            optimizer
-            for optimizer in trainer.optimizers
-            if not _parameters_of(optimizer).isdisjoint(id(part) for part in call.module.parameters())
-        ]
-        if self._name is None and not all(_belongs(optimizer, call.module) for optimizer in optimizers):
+        if self._name is None and not all(
+            _belongs(optimizer, call.module) for optimizer in trainer.optimizers
+        ):
             raise PrunerError(
                 f"training_step calls {name!r} first, which lacks some of the weights in training. Give the "
                 "LightningModule a forward that training_step calls, or name the part to prune: "
                 f"TrainOnceCallback(module={name!r})."
             )
         self._name = name
+        optimizers = [
+            optimizer
+            for optimizer in trainer.optimizers
+            if not _parameters_of(optimizer).isdisjoint(id(part) for part in call.module.parameters())
+        ]
         if self._saved is None:
             # A module that was restored only to have its weights begins a new run.
             note_restored(call.module, ())
@@ -163,23 +169,37 @@ class TrainOnceCallback(Callback):
         due, self._num_due = self._num_due, 0
         for _ in range(due):
             if self.pruner is None or not self.pruner.is_attached:
-                return
+                break
             # At once, and not when training ends: other callbacks may put an average into the model then.
             is_last = self.pruner.num_steps + 1 >= self._total_steps
             if advanced(
                 self.pruner, lambda: self._loss(trainer, pl_module, batch, batch_idx), is_last=is_last
             ):
                 _follow(trainer, pl_module)
+                rank_zero_info(f"trainonce: {self.pruner!r}")
+                self._share = None
+        if self.pruner is not None:
+            self._tell(trainer, pl_module, self.pruner)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make sure that the model is small."""
         if self.pruner is not None:
             self.pruner.finish()
 
+    def _tell(self, trainer: Any, pl_module: LightningModule, pruner: Pruner) -> None:
+        if not pruner.shrunk:
+            hold_stopping(trainer)
+        if self._share is None or pruner.num_steps % max(1, trainer.log_every_n_steps) == 0:
+            # Counting takes longer than some training steps.
+            self._share = pruner.keep_now
+        pl_module.log(self._request.budget_name, self._share, prog_bar=True)
+
     def _note_step(self, *_: Any) -> None:
         self._num_due += 1
 
     def _check(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        check_alone(self, getattr(trainer, "callbacks", ()))
+        check_not_tuning(trainer)
         kinds = {kind.__name__ for kind in type(trainer.strategy).__mro__}
         if kinds.isdisjoint(_STRATEGIES):
             raise PrunerError(
@@ -204,7 +224,7 @@ class TrainOnceCallback(Callback):
 
     def _call(self, pl_module: LightningModule, batch: Any, batch_idx: int) -> ModelCall:
         part = pl_module if self._name is None else part_of(pl_module, self._name)
-        with quiet(pl_module):
+        with without_traces(pl_module):
             call = first_call(part, lambda: training_step(pl_module, batch, batch_idx))
         if call is None or (self._name is not None and call.module is not part):
             what = (
@@ -219,7 +239,7 @@ class TrainOnceCallback(Callback):
         return call
 
     def _loss(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> Tensor:
-        with quiet(pl_module), trainer.precision_plugin.train_step_context():
+        with without_traces(pl_module), trainer.precision_plugin.train_step_context():
             if self._loss_of is not None:
                 return taught_step(self._loss_of, lambda: self.pruner)(pl_module, batch)
             output = training_step(pl_module, batch, batch_idx)
@@ -233,16 +253,7 @@ def _follow(trainer: Trainer, pl_module: LightningModule) -> None:
         # It does not notice new shapes.
         strategy.model = pl_module
         strategy.configure_ddp()
-    for callback in trainer.checkpoint_callbacks:
-        if isinstance(callback, ModelCheckpoint) and callback.monitor is not None:
-            # A checkpoint of another size is no rival, and could not be loaded into this model.
-            vars(callback).update(
-                best_k_models={},
-                best_model_path="",
-                best_model_score=None,
-                kth_best_model_path="",
-                kth_value=torch.tensor(torch.inf if callback.mode == "min" else -torch.inf),
-            )
+    forget_scores(trainer)
 
 
 def _total_steps(trainer: Trainer, request: PruningRequest) -> int:
@@ -253,6 +264,11 @@ def _total_steps(trainer: Trainer, request: PruningRequest) -> int:
             "TrainOnceCallback(total_steps=...)."
         )
     return int(steps)
+
+
+def _epochs(trainer: Trainer) -> int | None:
+    """The length of a run in epochs; None if it is said in steps."""
+    return None if trainer.max_steps > 0 else epochs_of(trainer)
 
 
 def _parameters_of(optimizer: torch.optim.Optimizer) -> set[int]:

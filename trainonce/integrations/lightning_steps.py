@@ -1,10 +1,9 @@
-"""A LightningModule's training step, made without a trace or with a teacher, and its parts by name."""
+"""A LightningModule's training step, with or without a teacher, and its parts by name."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,6 @@ from trainonce.pruning.pruner import Pruner
 if TYPE_CHECKING:
     # At run time it may be missing, which the adapter says in its own words.
     from lightning.pytorch import LightningModule
-
-_LOGGING = ("log", "log_dict")
 
 
 def taught_step(step: Callable[..., Any], pruner_now: Callable[[], Pruner | None]) -> Callable[..., Any]:
@@ -46,18 +43,6 @@ def training_step(pl_module: LightningModule, batch: Any, batch_idx: int) -> Any
     return (
         pl_module.training_step(batch, batch_idx) if len(parameters) > 1 else pl_module.training_step(batch)
     )
-
-
-@contextmanager
-def quiet(pl_module: LightningModule) -> Iterator[None]:
-    """Inside, the module logs nothing: this is not a step of the run."""
-    for name in _LOGGING:
-        setattr(pl_module, name, lambda *_, **__: None)
-    try:
-        yield
-    finally:
-        for name in _LOGGING:
-            delattr(pl_module, name)
 
 
 def part_of(pl_module: nn.Module, name: str) -> nn.Module:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from trainonce.errors import PrunerError
+from trainonce.execution.restoring import modes_kept
 from trainonce.structure.channels import Example
 
 _ROWS = 2
@@ -49,7 +53,7 @@ class _Reached(Exception):
 def first_call(modules: nn.Module, step: Callable[[], Any]) -> ModelCall | None:
     """The first call of a module among `modules` and its parts that `step` makes; None if it makes none.
 
-    The call itself is not made, and nothing after it.
+    The call itself is not made, and nothing after it. What was drawn before it is drawn again later.
     """
     found: list[ModelCall] = []
 
@@ -61,7 +65,7 @@ def first_call(modules: nn.Module, step: Callable[[], Any]) -> ModelCall | None:
         module.register_forward_pre_hook(stop, with_kwargs=True, prepend=True) for module in modules.modules()
     ]
     try:
-        with torch.no_grad():
+        with modes_kept(modules), streams_kept(), torch.no_grad():
             step()
     except _Reached:
         pass
@@ -69,6 +73,17 @@ def first_call(modules: nn.Module, step: Callable[[], Any]) -> ModelCall | None:
         for hook in hooks:
             hook.remove()
     return found[0] if found else None
+
+
+@contextmanager
+def streams_kept() -> Iterator[None]:
+    """Restore the random streams of Python and numpy, which other libraries draw from."""
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
 
 
 def _with_few_rows(values: list[Any]) -> list[Any]:

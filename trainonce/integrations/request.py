@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import random
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-import numpy as np
 from torch import Tensor, nn
 
 from trainonce.errors import PrunerError
+from trainonce.integrations.probe import streams_kept
 from trainonce.messages.plain_text import quoted, shown
 from trainonce.pruning.attachment import attach
 from trainonce.pruning.budget import check_one_budget
@@ -69,6 +67,22 @@ class PruningRequest:
                     "with the settings of that run, or start a new one."
                 )
 
+    def check_same_epochs(self, saved: Any, wanted: Any) -> None:
+        """Raise PrunerError for the state of a run with another number of epochs, as far as both count them.
+
+        A run's steps are known only when it has its data, which is after its weights are loaded.
+        """
+        if "total_steps" not in self.options and None not in (saved, wanted) and saved != wanted:
+            raise PrunerError(
+                f"this checkpoint is from a run with {shown(saved)} epochs, and this one has {wanted}. "
+                "Resume with the settings of that run, or start a new one."
+            )
+
+    @property
+    def budget_name(self) -> str:
+        """What the budget counts: keep_flops or keep_params."""
+        return "keep_flops" if self.options.get("keep_params") is None else "keep_params"
+
     def attach(
         self,
         model: nn.Module,
@@ -86,11 +100,20 @@ class PruningRequest:
         options = {"example": example, "total_steps": total_steps, **self.options}
         if (teacher := find_teacher(options.get("teacher"))) is not None:
             bring(teacher, model)
-        with _streams_kept():
+        with streams_kept():
             pruner = attach(model, optimizer, **options)
         if state is not None:
             pruner.load_state_dict(state)
         return pruner
+
+
+def check_alone(callback: object, callbacks: Iterable[object]) -> None:
+    """Raise PrunerError if a trainer has another callback of this kind, too: a model has one pruner."""
+    if any(other is not callback and isinstance(other, type(callback)) for other in callbacks):
+        raise PrunerError(
+            f"this trainer has two {type(callback).__name__}s, and a model has one pruner. Leave one of them "
+            "out."
+        )
 
 
 def advanced(pruner: Pruner, loss: Callable[[], Tensor], *, is_last: bool) -> bool:
@@ -100,13 +123,3 @@ def advanced(pruner: Pruner, loss: Callable[[], Tensor], *, is_last: bool) -> bo
     if is_last:
         pruner.finish()
     return len(pruner.cuts) > num_cuts
-
-
-@contextmanager
-def _streams_kept() -> Iterator[None]:
-    python, numpy = random.getstate(), np.random.get_state()
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +29,32 @@ def load(folder: str | Path, *, into: nn.Module | None = None) -> nn.Module:
 
     Args:
         folder: What `trainer.save_model` or a checkpoint wrote.
-        into: The dense model, newly built; None: built from the config in the folder.
+        into: The dense model, newly built, or one that is as small already; None: built from the config in
+            the folder.
     """
-    state = read_state(folder)
+    place = Path(folder)
+    if not place.is_dir():
+        raise PrunerError(f"{shown_path(place)} is no folder. Pass what trainer.save_model wrote.")
     # Before anything is cut.
-    weights = _weights_in(Path(folder))
-    model = _built_from(Path(folder)) if into is None else into
-    restore(model, state)
-    # No run continues here; a pruner that is attached to this model begins a new one.
-    note_restored(model, ())
+    state = read_state(place) if is_written(place / STATE_FOLDER) else None
+    weights = _weights_in(place)
+    is_small = into is not None and _fits(into, weights)
+    if state is None and not is_small:
+        raise PrunerError(
+            f"{shown_path(place)} was saved without TrainOnceCallback, so it doesn't say how small the model "
+            "is. Pass a model of its size: load(folder, into=small). A dense one is loaded with "
+            "from_pretrained."
+        )
+    model = _built_from(place) if into is None else into
+    if state is not None and not is_small:
+        restore(model, state)
+        # No run continues here; a pruner that is attached to this model begins a new one.
+        note_restored(model, ())
     try:
         keys = model.load_state_dict(weights, strict=False)
     except RuntimeError as error:
         raise PrunerError(
-            f"the weights in {shown_path(Path(folder))} don't fit the pruner's state beside them "
+            f"the weights in {shown_path(place)} don't fit the pruner's state beside them "
             f"({shown(error, most=300)}). Save the model again, with the callback."
         ) from None
     _check_complete(model, keys.missing_keys, keys.unexpected_keys, folder)
@@ -57,6 +71,17 @@ def read_state(folder: str | Path) -> dict[str, Any]:
             "resume_from_checkpoint."
         )
     return read_checkpoint(place)
+
+
+def saved_epochs(folder: str | Path) -> int | None:
+    """The epochs of the run that wrote a checkpoint; None if it doesn't say so."""
+    try:
+        said = json.loads((Path(folder) / "trainer_state.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        # The trainer itself says what it misses.
+        return None
+    epochs = said.get("num_train_epochs") if isinstance(said, dict) else None
+    return epochs if type(epochs) is int else None
 
 
 def _weights_in(folder: Path) -> dict[str, Tensor]:
@@ -77,6 +102,12 @@ def _weights_in(folder: Path) -> dict[str, Tensor]:
     return weights
 
 
+def _fits(model: nn.Module, weights: Mapping[str, Tensor]) -> bool:
+    """Whether a model has all these weights, in their shapes."""
+    own = model.state_dict()
+    return all(name in own and own[name].shape == weight.shape for name, weight in weights.items())
+
+
 def _check_complete(model: nn.Module, missing: list[str], unexpected: list[str], folder: str | Path) -> None:
     tensors = model.state_dict()
     loaded = {tensors[name].data_ptr() for name in tensors.keys() - missing}
@@ -90,8 +121,12 @@ def _check_complete(model: nn.Module, missing: list[str], unexpected: list[str],
 
 
 def _built_from(folder: Path) -> nn.Module:
-    config = transformers.AutoConfig.from_pretrained(folder)
-    kind = getattr(transformers, (config.architectures or [""])[0], None)
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+        kind = getattr(transformers, (config.architectures or [""])[0], None)
+    except (OSError, ValueError):
+        # No config, or one of a class of the user's own.
+        kind = None
     if kind is None:
         raise PrunerError(
             f"{shown_path(folder)} is of a class that transformers doesn't have. Build the dense model "

@@ -8,10 +8,9 @@ So it looks up who calls it when the trainer has been built, and puts itself in 
 
 from __future__ import annotations
 
-import inspect
+import math
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 from trainonce.errors import MissingPackageError, PrunerError
 from trainonce.integrations.accelerate import rewrap
 from trainonce.integrations.probe import first_call
-from trainonce.integrations.request import PruningRequest, advanced
+from trainonce.integrations.request import PruningRequest, advanced, check_alone
 from trainonce.integrations.teaching import answers_of, taught
 from trainonce.pruning.distributed import unwrapped_model
 from trainonce.pruning.pruner import Pruner
@@ -32,7 +31,8 @@ from trainonce.storage.checkpoint.folder import write_checkpoint
 try:
     from transformers import Trainer, TrainerCallback
 
-    from trainonce.integrations.small_transformers import STATE_FOLDER, load, read_state
+    from trainonce.integrations.small_transformers import STATE_FOLDER, load, read_state, saved_epochs
+    from trainonce.integrations.transformers_manners import hold_stopping, own_names, without_reentrance
 except ImportError as error:
     raise MissingPackageError(
         f"this needs transformers ({error}). Install it with: pip install transformers accelerate"
@@ -76,9 +76,11 @@ class TrainOnceCallback(TrainerCallback):
                 "load_best_model_at_end needs the small model during training, but shrink=False cuts after "
                 "it. Leave one of them out."
             )
+        check_alone(self, trainer.callback_handler.callbacks)
         self._trainer = trainer
         self._watch_losses(trainer)
         self._save_and_restore(trainer)
+        self._log_shares(trainer)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Begin a run; the pruner is attached at its first batch."""
@@ -108,6 +110,8 @@ class TrainOnceCallback(TrainerCallback):
             rewrap(self._trainer.accelerator, self._trainer.model_wrapped)
             # A checkpoint of another size could not be loaded at the end, and its score is no rival.
             state.best_metric = state.best_model_checkpoint = state.best_global_step = None
+        if self.pruner is not None:
+            hold_stopping(self._trainer, until=self.pruner.shrunk)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Make sure that the model is small."""
@@ -143,17 +147,32 @@ class TrainOnceCallback(TrainerCallback):
                     # No checkpoint, but the result: nobody resumes from it.
                     pruner_state.pop("teacher", None)
                 write_checkpoint(folder / STATE_FOLDER, pruner_state)
-            with _own_names(unwrapped_model(trainer.model)):
+            with own_names(unwrapped_model(trainer.model)):
                 save_model(output_dir, _internal_call)
 
         @wraps(load_from_checkpoint)
         def load(folder: str, *args: Any, **kwargs: Any) -> None:
             self._saved = read_state(folder)
             self._request.check_same_run(self._saved, trainer.args.max_steps)
+            if trainer.args.max_steps <= 0:
+                epochs = math.ceil(trainer.args.num_train_epochs)
+                self._request.check_same_epochs(saved_epochs(folder), epochs)
             restore(unwrapped_model(trainer.model), self._saved)
             load_from_checkpoint(folder, *args, **kwargs)
 
         trainer.save_model, trainer._load_from_checkpoint = save, load
+
+    def _log_shares(self, trainer: Any) -> None:
+        log = trainer.log
+
+        @wraps(log)
+        def log_share(logs: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+            # Beside the losses of training, and in its summary.
+            if self.pruner is not None and not logs.keys().isdisjoint({"loss", "train_loss"}):
+                logs = {**logs, self._request.budget_name: round(self.pruner.keep_now, 4)}
+            log(logs, *args, **kwargs)
+
+        trainer.log = log_share
 
     def _begin_batch(self, model: nn.Module, inputs: dict[str, Any]) -> None:
         self._batch = model, inputs
@@ -185,7 +204,7 @@ class TrainOnceCallback(TrainerCallback):
         trainer = self._trainer
         self._is_asking = True
         try:
-            with trainer.compute_loss_context_manager():
+            with trainer.compute_loss_context_manager(), without_reentrance(model):
                 # A copy, because labels are taken out of it.
                 return trainer.compute_loss(model, dict(inputs)).mean()
         finally:
@@ -202,28 +221,6 @@ def _share_of_step(trainer: Any, asked: Mapping[str, Any]) -> float:
         counts = trainer.model_accepts_loss_kwargs and asked["num_items_in_batch"] is not None
         is_scaled = counts or trainer.compute_loss_func is not None
     return 1 / trainer.current_gradient_accumulation_steps if is_scaled else 1.0
-
-
-@contextmanager
-def _own_names(model: Any) -> Iterator[None]:
-    """Inside, `save_pretrained` writes weights under the names that they have in the model.
-
-    transformers 5 saves some models under their old names, and `Trainer` does not know these when it resumes.
-    """
-    save = getattr(model, "save_pretrained", None)
-    if save is None or "save_original_format" not in inspect.signature(save).parameters:
-        yield
-        return
-
-    @wraps(save)
-    def plainly(*args: Any, **kwargs: Any) -> Any:
-        return save(*args, **{"save_original_format": False, **kwargs})
-
-    model.save_pretrained = plainly
-    try:
-        yield
-    finally:
-        del model.save_pretrained
 
 
 def _calling_trainer() -> Any:

@@ -21,7 +21,7 @@ from trainonce.pruning.notices import Notices
 from trainonce.pruning.policies.policy import Search
 from trainonce.pruning.pulling.pull_schedule import Pulling
 from trainonce.pruning.restored import same_parameters
-from trainonce.pruning.saved_run import SavedRun, packed_plan
+from trainonce.pruning.saved_run import SavedRun
 from trainonce.pruning.settings import PruningSettings
 
 
@@ -182,8 +182,7 @@ class AutoTrainOnce:
             "decision": self.decision.masks.to(torch.uint8),
             "decided_at": self.decision.at,
             "is_final": self.decision.is_final,
-            "cuts": [masks.to(torch.uint8) for masks in self.cuts.decisions],
-            "plans": [packed_plan(plan) for plan in self.cuts.plans],
+            **self.cuts.state_dict(),
             "controller_loss": self.controller_loss,
             "pulled": self._pulling.gently,
             "floor": self._pulling.floor,

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from trainonce.pruning.followers import Followers
 from trainonce.pruning.optimizers import members_of
+from trainonce.pruning.saved_run import packed_plan
 from trainonce.pruning.units import Rows, Units
 from trainonce.structure.plan import Plan
 from trainonce.structure.succession import plan_after
 from trainonce.surgery.inspection import shrink
-from trainonce.surgery.slicing import apply_plan
+from trainonce.surgery.slicing import apply_plan, plans_of
 
 
 class Cuts:
@@ -54,6 +55,16 @@ class Cuts:
     def has_cleared(self, masks: Tensor) -> bool:
         """Whether the last call of `clear` was with this decision."""
         return self._cleared is not None and torch.equal(self._cleared, masks)
+
+    def state_dict(self) -> dict[str, list[Tensor]]:
+        """The cuts of this run, and the plans that had cut the model before it, if any."""
+        applied = plans_of(self._model)
+        earlier = [packed_plan(plan) for plan in applied[: len(applied) - len(self.plans)]]
+        return {
+            "cuts": [masks.to(torch.uint8) for masks in self.decisions],
+            "plans": [packed_plan(plan) for plan in self.plans],
+            **({"earlier": earlier} if earlier else {}),
+        }
 
     def cut(self, masks: Tensor) -> None:
         """Make the model, the optimizer's state and the followers smaller, proven on the example.

@@ -23,7 +23,7 @@ from trainonce.structure.channels import Example
 from trainonce.structure.plan import Plan
 from trainonce.surgery.fitting import check_fits
 from trainonce.surgery.sharding import refusal_of_shards
-from trainonce.surgery.slicing import apply_plan
+from trainonce.surgery.slicing import apply_plan, plans_of
 
 
 def restore(
@@ -41,7 +41,8 @@ def restore(
     Example: `trainonce.restore(model, checkpoint["pruner"]); model.load_state_dict(checkpoint["model"])`
 
     Args:
-        model: The dense model, without a pruner.
+        model: The model that the run started with, newly built, without a pruner. If it was small then,
+            the dense model will do, too.
         state: What `pruner.state_dict()` returned.
         followers: Averaged copies of the dense model that are cut with it, as in `attach`.
         example: An input, needed only if the sizes that the model's own code keeps can't be verified without.
@@ -65,17 +66,21 @@ def restore(
     if restoring_plans(inner):
         raise PrunerError("this model has been restored already. Attach, and load the pruner's state.")
     plans = _plans_in(state)
+    # A run may have started with a model that was small already, and this one is newly built.
+    missing = [] if plans_of(inner) else _earlier_in(state)
+    if missing and not _is_whole(inner, missing[0]):
+        missing = []
     following = Followers(inner, followers, Notices())
     try:
-        if plans:
-            check_fits(inner, plans[0])
-            confirm_sizes(inner, plans, example)
+        if all_plans := [*missing, *plans]:
+            check_fits(inner, all_plans[0])
+            confirm_sizes(inner, all_plans, example)
     except (PlanError, ModelMismatchError) as error:
         raise PrunerError(
             f"this state is of another model, or the model has been cut already ({reason_of(error, 300)}) "
             "Restore the model that the run started with, newly built."
         ) from None
-    _apply(inner, plans, following)
+    _apply(inner, all_plans, following)
     note_restored(inner, plans)
     return model
 
@@ -110,8 +115,31 @@ def _plans_in(state: Any) -> list[Plan]:
             "this state was saved without its plans, by an older trainonce. Attach first, then load it into "
             "the pruner, then load the model's and the optimizer's."
         )
+    return _unpacked(packed or ())
+
+
+def _earlier_in(state: Mapping[str, Any]) -> list[Plan]:
+    """The plans that had cut the model before its run began."""
+    # Older states don't have them.
+    earlier = state.get("earlier", [])
+    if not isinstance(earlier, list):
+        raise PrunerError(
+            "the pruner's state is damaged: its earlier cuts are not a list. Pass what state_dict() returned."
+        )
+    return _unpacked(earlier)
+
+
+def _is_whole(model: nn.Module, plan: Plan) -> bool:
     try:
-        return [unpacked_plan(part) for part in packed or ()]
+        check_fits(model, plan)
+    except PlanError:
+        return False
+    return True
+
+
+def _unpacked(packed: Sequence[Any]) -> list[Plan]:
+    try:
+        return [unpacked_plan(part) for part in packed]
     except PlanError as error:
         raise PrunerError(
             f"the pruner's state is damaged: {shown(error, most=300)}. Pass what state_dict() returned."

@@ -140,6 +140,11 @@ def _gradients(loss: Tensor, tensors: list[nn.Parameter]) -> tuple[Tensor | None
                 "the loss was computed or used before. Compute a new one in each call: lambda: "
                 "criterion(model(images), labels)."
             ) from error
+        if "use_reentrant" in str(error):
+            raise LossError(
+                "the loss recomputes activations with use_reentrant=True, which only a whole backward pass "
+                "can do. Use torch.utils.checkpoint with use_reentrant=False, or a policy that needs no loss."
+            ) from None
         raise
     if tensors and all(gradient is None for gradient in gradients):
         raise LossError(
