@@ -45,13 +45,20 @@ def run(arguments: argparse.Namespace) -> int:
     limits = Limits(
         seconds=arguments.seconds,
         memory_gb=arguments.memory_gb,
-        num_threads=max(1, (os.cpu_count() or 1) // arguments.workers),
+        num_threads=max(1, _num_cores() // arguments.workers),
     )
     measured = measure_all(
         models, limits, workers=arguments.workers, accept_old=arguments.keep_cache, only=arguments.part
     )
     write_page(arguments.out, measured)
     return 0
+
+
+def _num_cores() -> int:
+    """Those that this process may use: fewer than the machine has under `taskset` or in a container."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def is_wanted(model: Subject, patterns: Sequence[str]) -> bool:
