@@ -20,8 +20,10 @@ from lightning.pytorch import Callback, LightningDataModule, LightningModule
 from lightning.pytorch.callbacks import (
     BatchSizeFinder,
     EarlyStopping,
+    GradientAccumulationScheduler,
     LearningRateFinder,
     ModelCheckpoint,
+    ModelPruning,
 )
 from torchmetrics import MeanMetric
 
@@ -132,6 +134,35 @@ def test_two_callbacks_and_tuners_are_refused_before_a_step(tmp_path: Path):
         with pytest.raises(PrunerError, match=rf"^{words}[^\n]*$"):
             make_trainer(tmp_path, make_callback(), *others).fit(net, datamodule=Points())
         assert digest(net) == before
+
+
+def test_another_way_of_pruning_is_refused_before_a_step(tmp_path: Path):
+    net = Net()
+    before = digest(net)
+    with pytest.raises(PrunerError, match="ModelPruning keeps a mask for each weight"):
+        make_trainer(tmp_path, make_callback(), ModelPruning("l1_unstructured", amount=0.1)).fit(net, loader())
+    assert digest(net) == before
+
+
+@pytest.mark.filterwarnings("ignore:training_step.*returned.*None")
+@pytest.mark.filterwarnings("ignore:the controller's loss is not finite")
+def test_batches_that_training_skips_are_skipped_by_the_controller(tmp_path: Path):
+    class Choosy(Net):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return None if batch_idx % 3 == 1 else super().training_step(batch, batch_idx)
+
+    net, callback = Choosy(), make_callback()
+    make_trainer(tmp_path, callback).fit(net, loader())
+    assert callback.pruner.num_steps == STEPS
+    assert callback.pruner.keep_now <= 0.5
+
+
+def test_steps_are_counted_where_accumulation_changes(tmp_path: Path):
+    net, callback = Net(), make_callback()
+    scheduler = GradientAccumulationScheduler({0: 1, 1: 2, 3: 8})
+    make_trainer(tmp_path, callback, scheduler).fit(net, loader())
+    assert callback.pruner.num_steps == callback.pruner.total_steps == 8 + 4 + 4 + 1
+    assert callback.pruner.keep_now <= 0.5
 
 
 def test_early_stopping_waits_for_the_last_cut(tmp_path: Path):

@@ -27,7 +27,7 @@ try:
 
     from trainonce.integrations.lightning_averages import averages_of, epochs_of, steps_of
     from trainonce.integrations.lightning_traces import without_traces
-    from trainonce.integrations.lightning_watchers import check_not_tuning, forget_scores, hold_stopping
+    from trainonce.integrations.lightning_watchers import check_company, forget_scores, hold_stopping
 except ImportError as error:
     raise MissingPackageError(
         f"this needs lightning ({error}). Install it with: pip install lightning"
@@ -199,7 +199,7 @@ class TrainOnceCallback(Callback):
 
     def _check(self, trainer: Trainer, pl_module: LightningModule) -> None:
         check_alone(self, getattr(trainer, "callbacks", ()))
-        check_not_tuning(trainer)
+        check_company(trainer)
         kinds = {kind.__name__ for kind in type(trainer.strategy).__mro__}
         if kinds.isdisjoint(_STRATEGIES):
             raise PrunerError(
@@ -243,7 +243,9 @@ class TrainOnceCallback(Callback):
             if self._loss_of is not None:
                 return taught_step(self._loss_of, lambda: self.pruner)(pl_module, batch)
             output = training_step(pl_module, batch, batch_idx)
-        return output["loss"] if isinstance(output, Mapping) else output
+        loss = output["loss"] if isinstance(output, Mapping) else output
+        # None skips the batch, and what is not finite skips the controller's update.
+        return torch.tensor(torch.nan, requires_grad=True) if loss is None else loss
 
 
 def _follow(trainer: Trainer, pl_module: LightningModule) -> None:

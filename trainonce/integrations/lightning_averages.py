@@ -1,7 +1,8 @@
-"""Lightning's own averages of weights: which a trainer has, and the steps that are left without them."""
+"""Lightning's own averages of weights: which a trainer has, and the steps of a run without what they add."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from lightning.pytorch import Trainer
@@ -27,9 +28,16 @@ def epochs_of(trainer: Any) -> int | None:
 def steps_of(trainer: Trainer) -> int | float:
     """The optimizer steps that a trainer means to make."""
     loop: Any = trainer.fit_loop
-    epochs = loop.max_epochs
-    loop.max_epochs = epochs_of(trainer) or epochs
+    epochs, wanted = loop.max_epochs, epochs_of(trainer)
+    loop.max_epochs = wanted or epochs
     try:
-        return trainer.estimated_stepping_batches
+        steps = trainer.estimated_stepping_batches
     finally:
         loop.max_epochs = epochs
+    num_batches = trainer.num_training_batches
+    for scheduler in callbacks_of(trainer, "GradientAccumulationScheduler"):
+        # The trainer's own estimate takes the first epoch for all of them.
+        if wanted is not None and num_batches < math.inf:
+            accumulated = [scheduler.get_accumulate_grad_batches(epoch) for epoch in range(wanted)]
+            steps = min(steps, sum(math.ceil(num_batches / count) for count in accumulated))
+    return steps

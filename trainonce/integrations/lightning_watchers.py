@@ -22,12 +22,17 @@ def callbacks_of(trainer: Any, *names: str) -> Iterator[Any]:
     return (callback for callback in trainer.callbacks if isinstance(callback, kinds))
 
 
-def check_not_tuning(trainer: Any) -> None:
-    """Raise PrunerError if the trainer tries steps out before it trains."""
+def check_company(trainer: Any) -> None:
+    """Raise PrunerError if the trainer tries steps out before it trains, or prunes in another way, too."""
     for tuner in callbacks_of(trainer, "LearningRateFinder", "BatchSizeFinder"):
         raise PrunerError(
             f"{type(tuner).__name__} trains the module to try things out, which the pruner would take for "
             "the run. Tune first, with a Trainer without TrainOnceCallback."
+        )
+    for other in callbacks_of(trainer, "ModelPruning"):
+        raise PrunerError(
+            f"{type(other).__name__} keeps a mask for each weight, which would not follow a cut. Leave out one "
+            "of the two callbacks."
         )
 
 
