@@ -101,7 +101,7 @@ def _attention(
     is_causal: Any = False,
 ) -> Any:
     chosen = (truth(need_weights), attn_mask, truth(average_attn_weights), truth(is_causal))
-    return ways["input"][query.is_nested](module, ways, query, key, value, key_padding_mask, *chosen)
+    return ways["input"][query.is_nested].forward(module, ways, query, key, value, key_padding_mask, *chosen)
 
 
 def _attend(
@@ -117,15 +117,18 @@ def _attend(
     is_causal: Any,
 ) -> Any:
     torch._assert(not_(is_causal & is_(mask, None)), "Need attn_mask if specifying the is_causal hint.")
-    projected = ways["projection"][is_(query, key), is_(key, value)](module, ways, query, key, value)
+    projected = ways["projection"][is_(query, key), is_(key, value)].forward(module, ways, query, key, value)
     sizes = (module.num_heads, module.head_dim)
     # Where the tokens are beside heads and features: -3 with the batch first or none, else 0.
     place = module.batch_first * -3
     q, k, v = (projected[part].unflatten(-1, sizes).movedim(place, -2) for part in range(3))
-    k, v = (ways["more"][True](part, module, bias) for part, bias in ((k, module.bias_k), (v, module.bias_v)))
+    k, v = (
+        ways["more"][True].forward(part, module, bias)
+        for part, bias in ((k, module.bias_k), (v, module.bias_v))
+    )
     causal = is_causal & is_(padding, None) & not_(need_weights)
-    bias = ways["mask"][is_(padding, None), is_(mask, None), causal](module, ways, q, padding, mask)
-    result = ways["kernel"][need_weights](module, ways, q, k, v, bias, average, causal)
+    bias = ways["mask"][is_(padding, None), is_(mask, None), causal].forward(module, ways, q, padding, mask)
+    result = ways["kernel"][need_weights].forward(module, ways, q, k, v, bias, average, causal)
     features = result[0].movedim(-2, place).flatten(-2)
     return F.linear(features, module.out_proj.weight, module.out_proj.bias), result[1]
 
@@ -146,7 +149,9 @@ def _attend_nested(
     padded = query.to_padded_tensor(0.0)
     lengths = query._nested_tensor_size()[:, :1].to(padded.device)
     gone = torch.ones_like(padded[..., 0]).cumsum(-1) > lengths
-    result = ways["input"][False](module, ways, padded, padded, padded, gone, False, None, False, False)
+    result = ways["input"][False].forward(
+        module, ways, padded, padded, padded, gone, False, None, False, False
+    )
     return torch._nested_tensor_from_mask(result[0], gone.logical_not(), mask_check=False), None
 
 
@@ -156,13 +161,13 @@ def _project_at_once(module: Any, ways: Any, query: Any, key: Any, value: Any) -
 
 def _project_packed(module: Any, ways: Any, query: Any, key: Any, value: Any) -> Any:
     weights = module.in_proj_weight.chunk(3)
-    biases = ways["biases"][is_(module.in_proj_bias, None)](module)
+    biases = ways["biases"][is_(module.in_proj_bias, None)].forward(module)
     return tuple(F.linear(data, weights[part], biases[part]) for part, data in enumerate((query, key, value)))
 
 
 def _project_each(module: Any, ways: Any, query: Any, key: Any, value: Any) -> Any:
     weights = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-    biases = ways["biases"][is_(module.in_proj_bias, None)](module)
+    biases = ways["biases"][is_(module.in_proj_bias, None)].forward(module)
     return tuple(F.linear(data, weights[part], biases[part]) for part, data in enumerate((query, key, value)))
 
 
@@ -195,13 +200,13 @@ def _no_mask(module: Any, ways: Any, q: Any, padding: Any, mask: Any) -> None:
 
 def _padding(module: Any, ways: Any, q: Any, padding: Any, mask: Any) -> Any:
     """(batch, keys) as (batch, 1, 1, keys)."""
-    numbers = ways["floating"][padding.is_floating_point()](padding, q)
-    return ways["keys"][True](numbers.unsqueeze(-2).unsqueeze(-2))
+    numbers = ways["floating"][padding.is_floating_point()].forward(padding, q)
+    return ways["keys"][True].forward(numbers.unsqueeze(-2).unsqueeze(-2))
 
 
 def _mask(module: Any, ways: Any, q: Any, padding: Any, mask: Any) -> Any:
-    numbers = ways["floating"][mask.is_floating_point()](mask, q)
-    return ways["keys"][True](ways["rank"][mask.dim()](numbers, q))
+    numbers = ways["floating"][mask.is_floating_point()].forward(mask, q)
+    return ways["keys"][True].forward(ways["rank"][mask.dim()].forward(numbers, q))
 
 
 def _both_masks(module: Any, ways: Any, q: Any, padding: Any, mask: Any) -> Any:
@@ -242,9 +247,9 @@ def _fused(module: Any, ways: Any, q: Any, k: Any, v: Any, bias: Any, average: A
 
 def _weighted(module: Any, ways: Any, q: Any, k: Any, v: Any, bias: Any, average: Any, causal: Any) -> Any:
     scores = (q * module.head_dim**-0.5) @ k.transpose(-2, -1)
-    scores = ways["bias"][is_(bias, None)](scores, bias)
+    scores = ways["bias"][is_(bias, None)].forward(scores, bias)
     weights = F.dropout(scores.softmax(-1), module.dropout, module.training)
-    return weights @ v, ways["average"][average](weights)
+    return weights @ v, ways["average"][average].forward(weights)
 
 
 def _mean_of_heads(weights: Any) -> Any:

@@ -45,7 +45,7 @@ def _graphs(axis: int, has_bias: bool) -> tuple[fx.GraphModule, dict[bool, fx.Gr
 
 
 def _norm(module: Any, ways: Any, divisor: Any, input: Any) -> Any:
-    return ways[input.is_nested](module, ways, divisor, input)
+    return ways[input.is_nested].forward(module, ways, divisor, input)
 
 
 def _nested(module: Any, ways: Any, divisor: Any, data: Any) -> Any:
@@ -53,7 +53,7 @@ def _nested(module: Any, ways: Any, divisor: Any, data: Any) -> Any:
     padded = data.to_padded_tensor(0.0)
     lengths = data._nested_tensor_size()[:, :1].to(padded.device)
     is_there = torch.ones_like(padded[..., 0]).cumsum(-1) <= lengths
-    normalized = ways[False](module, ways, divisor, padded)
+    normalized = ways[False].forward(module, ways, divisor, padded)
     return torch._nested_tensor_from_mask(normalized, is_there, mask_check=False)
 
 

@@ -90,23 +90,27 @@ def computing_openly(model: nn.Module, swaps: Mapping[str, Swap], tracer: Tracer
         if path not in swaps:
             continue
         if swaps[path].kind == ATTENTION:
-            free_heads(module, average={False: _as_it_is, True: _Averaging(tracer)})
+            free_heads(module, average={False: _Apart(), True: _Averaged(tracer)})
         elif kept_divisor(module) is not None:
             take_forward_back(module)
     yield
 
 
-def _as_it_is(weights: Tensor) -> Tensor:
-    return weights
+class _Apart:
+    """The weights of every head."""
+
+    def forward(self, weights: Tensor) -> Tensor:
+        """Themselves."""
+        return weights
 
 
-class _Averaging:
+class _Averaged:
     """The mean of attention's weights over heads: it keeps them only if somebody looks at it."""
 
     def __init__(self, tracer: Tracer) -> None:
         self.tracer = tracer
 
-    def __call__(self, weights: Tensor) -> Tensor:
+    def forward(self, weights: Tensor) -> Tensor:
         """The mean; what reads it keeps the heads."""
         value = self.tracer.value(weights)
         with _disable_current_modes():
