@@ -9,7 +9,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import torch
@@ -195,7 +195,7 @@ class Tracer:
     def remember(self, tensor: Tensor, value: Value) -> None:
         """Attach labels to the result of an operator."""
         if 0 in value.shape:
-            value = Value(value.shape, (), value.is_weight)
+            value = replace(value, layers=tuple(layer for layer in value.layers if layer.ids.numel()))
         self.values[tensor] = value
         self.aliases[tensor.untyped_storage()._cdata].append(weakref.ref(tensor))
         self.recording.spread += [layer for layer in value.layers if len(layer.varying) > 1]
