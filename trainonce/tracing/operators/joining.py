@@ -15,7 +15,8 @@ from trainonce.tracing.state.labels import Layer
 @rule(aten.cat, moves_data=True)
 def concatenated(call: Call) -> Layers:
     """Labels side by side along the axis; along the other axes the pieces' labels are tied."""
-    tensors = [tensor for tensor in call.args[0] if tensor.numel() > 0 or tensor.dim() > 1]
+    # Nothing beside something has no channels of its own: it has the sizes of what it was sliced from.
+    tensors = [tensor for tensor in call.args[0] if tensor.numel() > 0 or call.layers(tensor)]
     axis = call.argument("dim", 0) % call.result.dim()
     return _side_by_side(call, axis, [(tensor.shape[axis], list(call.layers(tensor))) for tensor in tensors])
 
