@@ -61,7 +61,7 @@ def _side_by_side(call: Call, axis: int, pieces: list[tuple[int, list[Layer]]]) 
 def _as_coarse_as_others(
     call: Call, axis: int, layers: list[Layer], pieces: list[tuple[int, list[Layer]]], reason: str
 ) -> list[Layer]:
-    """Labels of heads and dims beside a piece that has them for heads alone (rotated tokens beside others)."""
+    """Labels of heads and dims beside a piece that has them for heads alone: rotated tokens and others."""
     results: list[Layer] = []
     for layer in layers:
         pattern = frozenset(layer.varying) - {axis}
