@@ -71,7 +71,8 @@ def _tried(module: Any) -> int | None:
             with suppress(Exception):
                 for parameter in own._parameters.values():
                     if parameter is not None:
-                        parameter.data.normal_(generator=generator)
+                        # Not in place: a copy of float64 weights shares their memory.
+                        parameter.data = torch.randn(size, generator=generator, dtype=torch.float64)
                 vars(ours)["_parameters"] = own._parameters
                 keep_divisor(ours, size, axis)
                 wanted = own(data.clone())
