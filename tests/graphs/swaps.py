@@ -88,7 +88,7 @@ def swap_attention_weights() -> Net:
     expect_cut=True, reason="heads, hidden layers and, with a divisor that stays, the stream", streams=True
 )
 def swap_norm_encoder() -> Net:
-    layer = nn.TransformerEncoderLayer(16, 2, dim_feedforward=24, batch_first=True)
+    layer = nn.TransformerEncoderLayer(16, 2, dim_feedforward=24, dropout=0.0, batch_first=True)
     layers = nn.TransformerEncoder(layer, num_layers=2, enable_nested_tensor=False)
     return token_net(layers), tokens()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from torch import nn
 
@@ -19,26 +20,30 @@ from trainonce.tracing.swaps import find_swaps
 
 def swap_modules(model: nn.Module, plan: Plan) -> None:
     """Let the modules that a plan has cut compute as they must; their tensors have been cut already."""
-    modules = dict(model.named_modules())
+    modules: dict[str, Any] = dict(model.named_modules())
     for swap in plan.swaps:
         module = modules[swap.module]
         if swap.kind == ATTENTION:
             if not are_heads_free(module):
                 free_heads(module)
-        elif kept_divisor(module) is None:
-            keep_divisor(module, _num_before(plan, swap), swap.axis)
+        else:
+            if kept_divisor(module) is None:
+                keep_divisor(module, _num_before(plan, swap), swap.axis)
+            module.normalized_shape = tuple(module.weight.shape)
 
 
 def swap_back(model: nn.Module, plan: Plan) -> None:
     """Undo `swap_modules` where the tensors have all the channels again that the module was made with."""
-    modules = dict(model.named_modules())
+    modules: dict[str, Any] = dict(model.named_modules())
     for swap in plan.swaps:
         module = modules[swap.module]
         if swap.kind == ATTENTION:
             if _is_as_made(module):
                 bind_heads(module)
-        elif kept_divisor(module) == _num_before(plan, swap):
-            take_forward_back(module)
+        else:
+            if kept_divisor(module) == _num_before(plan, swap):
+                take_forward_back(module)
+            module.normalized_shape = tuple(module.weight.shape)
 
 
 def check_swaps(modules: Mapping[str, nn.Module], plan: Plan) -> None:
@@ -61,7 +66,7 @@ def _num_before(plan: Plan, swap: Swap) -> int:
     return plan.shapes[swap.tensors[0]][0]
 
 
-def _is_as_made(module: nn.Module) -> bool:
+def _is_as_made(module: Any) -> bool:
     """Whether the heads of attention make up its width, as torch's code demands."""
     width = module.num_heads * module.head_dim
     query = module.in_proj_weight if module.in_proj_weight is not None else module.q_proj_weight
