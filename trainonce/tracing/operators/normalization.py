@@ -118,7 +118,7 @@ def _norm_of_streams(call: Call, data: Tensor, vectors: Sequence[Any], reason: s
         call.book.keep(layer.ids[layer.ids < 0], reason)
         for vector in own:
             call.book.tie(layer.ids.flatten(), vector.ids, reason)
-        origins = frozenset().union(*(vector.origins for vector in own))
+        origins = layer.origins.union(*(vector.origins for vector in own))
         results.append(Layer(call.book.roots(layer.ids).abs(), origins))
     if not covered:
         call.keep(own, reason)
