@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 ATTENTION = "attention"
 """`nn.MultiheadAttention`, whose heads no longer make up its width."""
@@ -28,6 +29,16 @@ class Swap:
 
     tensors: tuple[str, ...]
     """The parameters whose cut asks for it, by their qualified names."""
+
+
+class _HasSwaps(Protocol):
+    @property
+    def swaps(self) -> tuple[Swap, ...]: ...
+
+
+def cuts_streams(plans: Iterable[_HasSwaps]) -> bool:
+    """Whether any of these plans takes channels from under a LayerNorm."""
+    return any(swap.kind == LAYER_NORM for plan in plans for swap in plan.swaps)
 
 
 def used_swaps(swaps: Iterable[Swap], cut_axes: Iterable[tuple[str, int]]) -> tuple[Swap, ...]:
