@@ -48,6 +48,9 @@ class Family:
     at_most: float | None = None
     """None where nothing was promised."""
 
+    streams: bool = False
+    """Whether channels under a LayerNorm may go."""
+
 
 def _decoder(name: str, *, at_most: float | None, **settings: Any) -> Family:
     def build() -> Built:
@@ -58,7 +61,7 @@ def _decoder(name: str, *, at_most: float | None, **settings: Any) -> Family:
     return Family(name, build, at_most)
 
 
-def _vision(name: str, kind: str, *, at_most: float | None, **settings: Any) -> Family:
+def _vision(name: str, kind: str, *, at_most: float | None = None, **settings: Any) -> Family:
     def build() -> Built:
         config = getattr(transformers, f"{name}Config")(image_size=32, patch_size=8, **_ENCODER | settings)
         return getattr(transformers, kind)(config), {"pixel_values": torch.randn(1, 3, 32, 32)}
@@ -108,6 +111,33 @@ class _ClipTower(nn.Module):
         return self.head(x.mean(1))
 
 
+def _open_clip() -> Built:
+    from open_clip import transformer
+
+    return transformer.VisionTransformer(32, 8, 64, 2, 8, 4.0, output_dim=16), torch.randn(1, 3, 32, 32)
+
+
+def _torchvision() -> Built:
+    return models.VisionTransformer(32, 8, 2, 8, 64, 256, num_classes=10), torch.randn(1, 3, 32, 32)
+
+
+class _Headed(nn.Module):
+    """A backbone and a linear head on what it pools: without one, the stream is the model's output."""
+
+    def __init__(self, backbone: nn.Module, width: int) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        return self.head(self.backbone(pixel_values).pooler_output)
+
+
+def _dinov3_with_head() -> Built:
+    backbone, example = _vision("DINOv3ViT", "DINOv3ViTModel").build()
+    return _Headed(backbone, 64), example
+
+
 def _detr() -> Built:
     backbone = transformers.ResNetConfig(
         depths=[1, 1, 1, 1],
@@ -153,13 +183,21 @@ FAMILIES: tuple[Family, ...] = (
     _decoder("Mixtral", at_most=0.15, num_local_experts=4, num_experts_per_tok=2),
     _decoder("Qwen3Moe", at_most=0.15, head_dim=8, **_EXPERTS),
     Family("BERT", _bert, 0.10),
-    _vision("ViT", "ViTForImageClassification", at_most=0.10),
-    _vision("DINOv3ViT", "DINOv3ViTModel", at_most=0.10),
+    _vision("ViT", "ViTForImageClassification"),
+    _vision("DINOv3ViT", "DINOv3ViTModel"),
     Family("nn.Transformer", _nn_transformer, 0.15),
     Family("a CLIP tower of nn.MultiheadAttention", lambda: (_ClipTower(), torch.randn(1, 3, 32, 32)), 0.15),
-    _timm("convnextv2_atto", at_most=0.10),
+    Family("open_clip VisionTransformer", _open_clip, 0.15),
+    Family("torchvision VisionTransformer", _torchvision, 0.15),
+    _timm("convnextv2_atto", at_most=None),
     Family("DETR", _detr, 0.20),
     Family("ResNet-18 with frozen batch norm", _frozen_norms, 0.10),
     _timm("efficientnet_b0", at_most=None, drop_path_rate=0.2),
     _timm("resnet50", at_most=None, drop_path_rate=0.2),
+    Family("BERT, streams", _bert, 0.10, streams=True),
+    Family("ViT, streams", _vision("ViT", "ViTForImageClassification").build, 0.10, streams=True),
+    Family("DINOv3ViT with a linear head, streams", _dinov3_with_head, 0.10, streams=True),
+    Family("open_clip VisionTransformer, streams", _open_clip, 0.10, streams=True),
+    Family("torchvision VisionTransformer, streams", _torchvision, 0.10, streams=True),
+    Family("timm convnextv2_atto, streams", _timm("convnextv2_atto", at_most=None).build, 0.10, streams=True),
 )

@@ -39,7 +39,8 @@ is left when every group that may be cut keeps one channel. *difference*: larges
 output between the silenced and the cut model in float64, half of every group dropped, relative to that
 output's largest value; what a model does in float32 on purpose (norms, rotations) is done in float64 as
 well. *kept because*: the reasons that the most multiply-adds depend on, each with the share that would
-go if the groups kept for it could lose all but one channel.
+go if the groups kept for it could lose all but one channel. Rows that say *streams* were inspected with
+`streams=True`: channels under a LayerNorm may go.
 """
 
 
@@ -103,7 +104,7 @@ def measure(family: Family) -> Row:
             model.eval()
             redraw_weights(model)
             started = time.perf_counter()
-            partition = trainonce.inspect(model, example)
+            partition = trainonce.inspect(model, example, streams=family.streams)
             seconds = time.perf_counter() - started
             plan = trainonce.Plan.random(partition, keep=0.5, seed=SEED)
             model, example = copy.deepcopy(model).double(), in_precision(example, torch.float64)

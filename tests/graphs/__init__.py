@@ -21,6 +21,7 @@ from graphs import (
     shuffle,
     sizes,
     streams,
+    swaps,
 )
 from graphs.registry import GRAPHS, Graph, graph
 
@@ -48,4 +49,5 @@ __all__ = [
     "shuffle",
     "sizes",
     "streams",
+    "swaps",
 ]

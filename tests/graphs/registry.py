@@ -33,6 +33,9 @@ class Graph:
     on_meta: bool
     """Whether the forward pass runs on the meta device, where no value is known."""
 
+    streams: bool = False
+    """Whether it is inspected with `streams=True`."""
+
     def build(self) -> Net:
         """The model and its example, equal at every call; the global random state is left alone."""
         with torch.random.fork_rng(devices=[]):
@@ -41,7 +44,7 @@ class Graph:
 
 
 def graph(
-    *, expect_cut: bool, reason: str, on_meta: bool = True
+    *, expect_cut: bool, reason: str, on_meta: bool = True, streams: bool = False
 ) -> Callable[[Callable[[], Net]], Callable[[], Net]]:
     """Register the decorated function under its own name."""
 
@@ -50,7 +53,12 @@ def graph(
         if name in GRAPHS:
             raise ValueError(f"there is already a net {name!r}. Give this one another name.")
         GRAPHS[name] = Graph(
-            name=name, function=function, expect_cut=expect_cut, reason=reason, on_meta=on_meta
+            name=name,
+            function=function,
+            expect_cut=expect_cut,
+            reason=reason,
+            on_meta=on_meta,
+            streams=streams,
         )
         return function
 

@@ -189,7 +189,7 @@ def inspected(name: str) -> Inspected:
     """Inspect a net once for all tests."""
     model, example = fresh(name)
     before = snapshot(model)
-    partition = trainonce.inspect(model, example)
+    partition = trainonce.inspect(model, example, streams=GRAPHS[name].streams)
     return Inspected(partition=partition, before=before, after=snapshot(model))
 
 

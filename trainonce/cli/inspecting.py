@@ -67,6 +67,11 @@ def add_commands(commands: Any) -> None:
         help="a module or group that must not be pruned, such as 'layer4.*'; repeatable",
     )
     inspect.add_argument(
+        "--streams",
+        action="store_true",
+        help="channels under a LayerNorm may be pruned, too, such as the width of a ViT",
+    )
+    inspect.add_argument(
         "--all",
         action="store_true",
         help="also show kept axes without a writer, such as the parameters of a norm",
@@ -81,7 +86,9 @@ def _inspect(arguments: argparse.Namespace) -> None:
     with progress.status(Text(f"building {in_one_line(arguments.source, 200)}")) as status:
         source = build(arguments.source, arguments.input)
         status.update(Text(f"inspecting {in_one_line(arguments.source, 200)}"))
-        partition = trainonce.inspect(source.model, source.example, protect=arguments.protect)
+        partition = trainonce.inspect(
+            source.model, source.example, protect=arguments.protect, streams=arguments.streams
+        )
     if arguments.json:
         sys.stdout.write(as_json(partition) + "\n")
     else:

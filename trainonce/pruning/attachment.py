@@ -47,6 +47,7 @@ def attach(
     keep_flops: float | None = None,
     keep_params: float | None = None,
     protect: Sequence[str] = (),
+    streams: bool = False,
     round_to: int | None = None,
     method: Method | str | None = None,
     policy: Policy | None = None,
@@ -67,11 +68,13 @@ def attach(
         optimizer: The optimizer that trains it, or a list if several do, such as Muon and AdamW; parameters
             that none of them trains are not pruned.
         example: What the model is called with: a tensor, a tuple of positional or a dict of keyword inputs.
-            Or the Partition that `inspect` found with the same `protect`, to save inspecting it again.
+            Or the Partition that `inspect` found with the same `protect` and `streams`, to save
+            inspecting it again.
         total_steps: Optimizer steps in the whole run, `len(loader) * epochs`.
         keep_flops: Share of the model's FLOPs to keep, above 0 and at most 1.
         keep_params: Share of the model's parameters to keep, instead of keep_flops.
         protect: Modules that must keep all their channels, as patterns: `["head*", "layer4.*"]`.
+        streams: Whether channels under a LayerNorm may go, such as the width of a ViT; see `inspect`.
         round_to: Make widths multiples of this; None: about 1/16 of each width, at most 16.
         method: A preset for the next four, such as "paper"; None: this library's, with your changes.
         policy: How channels are chosen; None: a controller network. See `trainonce.policies`.
@@ -94,7 +97,7 @@ def attach(
     # Policies take gradients of the cost when they start, whatever mode the caller is in.
     with torch.inference_mode(False), torch.enable_grad():
         lessons = None if taught_by is None else trained.lessons(taught_by)
-        budget = trained.budget(example, keep_flops, keep_params, protect, round_to)
+        budget = trained.budget(example, keep_flops, keep_params, protect, streams, round_to)
         _check_length(total_steps, budget)
         pruner = Pruner(trained.algorithm(budget, chosen, followers), lessons)
     return _in_place_of(others, pruner)
@@ -137,6 +140,7 @@ class _Trained:
         keep_flops: float | None,
         keep_params: float | None,
         protect: Sequence[str],
+        streams: bool,
         round_to: int | None,
     ) -> Budget:
         """What the dense model may cost."""
@@ -147,6 +151,7 @@ class _Trained:
             keep_flops=keep_flops,
             keep_params=keep_params,
             protect=protect,
+            streams=streams,
             round_to=round_to,
         )
 
@@ -173,6 +178,7 @@ def find_budget(
     keep_flops: float | None,
     keep_params: float | None,
     protect: Sequence[str],
+    streams: bool = False,
     round_to: int | None,
 ) -> Budget:
     """The budget of a model whose `trained` parameters an optimizer has; the rest as in `attach`.
@@ -184,7 +190,7 @@ def find_budget(
     if isinstance(example, Partition):
         _check_partition(model, example)
     else:
-        example = inspect(safe_to_reshape(model), example, protect=protect)
+        example = inspect(safe_to_reshape(model), example, protect=protect, streams=streams)
     units = Units.of(example, trained)
     if keep_flops is not None:
         return Budget.of_flops(units, keep_flops, round_to)

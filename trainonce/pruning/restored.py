@@ -15,6 +15,7 @@ from trainonce.structure.plan import Plan
 from trainonce.structure.succession import joined
 from trainonce.surgery.norms import unscale_norms
 from trainonce.surgery.remembered_sizes import mend_sizes, set_attribute
+from trainonce.surgery.swaps import swap_back
 
 _RESTORED: WeakKeyDictionary[nn.Module, tuple[Plan, ...]] = WeakKeyDictionary()
 
@@ -60,6 +61,7 @@ def widened(model: nn.Module, plans: Sequence[Plan]) -> nn.Module:
         set_attribute(modules[change.module], change.name, change.index, change.before)
     for module in modules.values():
         mend_sizes(module)
+    swap_back(dense, plan)
     return dense
 
 

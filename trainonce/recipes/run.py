@@ -193,7 +193,7 @@ def inspect_within_budget(run: Run, model: nn.Module, shape: DataSet | Shape) ->
     if not run.is_pruning:
         return None
     example = draw_image(2, 3, shape.image_size, shape.image_size)
-    partition = inspect(model, example, protect=run.protect)
+    partition = inspect(model, example, protect=run.protect, streams=run.streams)
     find_budget(
         model,
         example=partition,
@@ -201,6 +201,7 @@ def inspect_within_budget(run: Run, model: nn.Module, shape: DataSet | Shape) ->
         keep_flops=run.keep_flops,
         keep_params=run.keep_params,
         protect=run.protect,
+        streams=run.streams,
         round_to=run.round_to,
     )
     return partition

@@ -23,6 +23,7 @@ from trainonce.structure.channels import (
 from trainonce.structure.equality import ComparedByContent
 from trainonce.structure.norms import NormScale
 from trainonce.structure.shares import Share, measure_shares
+from trainonce.structure.swaps import Swap
 from trainonce.structure.table import Column, Row, Table, as_percent, in_units
 
 _COLUMNS = (
@@ -74,6 +75,9 @@ class Partition(ComparedByContent):
 
     norms: tuple[NormScale, ...] = ()
     """What norms need whose mean runs over channels that can be cut."""
+
+    swaps: tuple[Swap, ...] = ()
+    """Modules that compute in another way once they are cut."""
 
     @property
     def macs(self) -> int:

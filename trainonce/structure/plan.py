@@ -18,7 +18,8 @@ from trainonce.messages.plain_text import shorten, shown
 from trainonce.structure.channels import AttributeChange, AxisCut, ChannelGroup, Example, Role
 from trainonce.structure.norms import NormScale, used_norms
 from trainonce.structure.partition import Partition
-from trainonce.structure.plan_fields import OLDER_VERSION, PLAN_VERSION, read_fields
+from trainonce.structure.plan_fields import read_fields, version_of
+from trainonce.structure.swaps import Swap, used_swaps
 from trainonce.structure.table import Column, Row, Table, as_percent, in_units
 
 _COLUMNS = (Column("group", widest=80), Column("channels left", is_number=True))
@@ -49,6 +50,9 @@ class Plan:
 
     norms: tuple[NormScale, ...] = ()
     """Norms whose weight and eps change, because their mean runs over fewer channels."""
+
+    swaps: tuple[Swap, ...] = ()
+    """Modules that compute in another way once they are cut."""
 
     @classmethod
     def from_masks(cls, partition: Partition, masks: Mapping[str, Tensor]) -> Plan:
@@ -92,6 +96,7 @@ class Plan:
             example=partition.example,
             outline=outline_of(partition.example),
             norms=used_norms(partition.norms, ((cut.tensor, cut.axis) for cut in cuts)),
+            swaps=used_swaps(partition.swaps, ((cut.tensor, cut.axis) for cut in cuts)),
         )
 
     @classmethod
@@ -160,10 +165,11 @@ class Plan:
 
     def to_data(self) -> dict[str, Any]:
         """The plan as JSON takes it."""
-        # Only a plan that scales norms is of the newer version: an older trainonce would leave that out.
+        # Only a plan that needs them is of a newer version: an older trainonce would leave them out.
         norms = {"norms": [list(astuple(norm)) for norm in self.norms]} if self.norms else {}
+        swaps = {"swaps": [[s.module, s.kind, s.axis, list(s.tensors)] for s in self.swaps]}
         return {
-            "version": PLAN_VERSION if self.norms else OLDER_VERSION,
+            "version": version_of(self.norms, self.swaps),
             "model": self.model,
             "kept": {name: list(channels) for name, channels in self.kept.items()},
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
@@ -171,6 +177,7 @@ class Plan:
             "attributes": [[a.module, a.name, a.index, a.before, a.after] for a in self.attributes],
             "outline": self.outline,
             **norms,
+            **(swaps if self.swaps else {}),
         }
 
     @classmethod

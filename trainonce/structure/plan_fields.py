@@ -9,10 +9,16 @@ from trainonce.errors import PlanError
 from trainonce.messages.plain_text import quoted, shown
 from trainonce.structure.channels import AttributeChange, AxisCut
 from trainonce.structure.norms import NormScale
+from trainonce.structure.swaps import KINDS, Swap
 
-PLAN_VERSION = 2
+PLAN_VERSION = 3
 OLDER_VERSION = 1
-"""Plans that scale no norm."""
+"""Plans that scale no norm and swap no module; those that only scale norms have version 2."""
+
+
+def version_of(norms: Sequence[NormScale], swaps: Sequence[Swap]) -> int:
+    """The oldest version that can hold a plan."""
+    return PLAN_VERSION if swaps else 2 if norms else OLDER_VERSION
 
 
 def read_fields(data: Any) -> dict[str, Any]:
@@ -47,6 +53,7 @@ def read_fields(data: Any) -> dict[str, Any]:
             ),
             outline=data.get("outline"),
             norms=tuple(map(_norm, data.get("norms", []))),
+            swaps=tuple(map(_swap, data.get("swaps", []))),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise PlanError(
@@ -67,6 +74,13 @@ def _norm(fields: Any) -> NormScale:
         _text(eps),
         _flag(is_folded),
     )
+
+
+def _swap(fields: Any) -> Swap:
+    module, kind, axis, tensors = fields
+    if kind not in KINDS or type(axis) is not int or axis not in (-1, 0, 1) or type(tensors) is not list:
+        raise TypeError(f"expected a module to swap, got {quoted(fields)}")
+    return Swap(_text(module), kind, axis, tuple(map(_text, tensors)))
 
 
 def _text(value: Any) -> str:

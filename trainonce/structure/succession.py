@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from trainonce.structure.norms import used_norms
 from trainonce.structure.plan import AttributeChange, Plan
+from trainonce.structure.swaps import used_swaps
 
 
 def plan_after(first: Plan, second: Plan) -> Plan:
@@ -34,6 +35,7 @@ def plan_after(first: Plan, second: Plan) -> Plan:
         cuts=tuple(cuts),
         attributes=_changes_between(first.attributes, second.attributes),
         norms=used_norms(second.norms, ((cut.tensor, cut.axis) for cut in cuts)),
+        swaps=used_swaps(second.swaps, ((cut.tensor, cut.axis) for cut in cuts)),
     )
 
 
@@ -56,6 +58,7 @@ def joined(first: Plan, second: Plan) -> Plan:
         cuts=tuple(cuts.values()),
         attributes=_changes_in_all(first.attributes, second.attributes),
         norms=tuple({norm.module: norm for norm in (*first.norms, *second.norms)}.values()),
+        swaps=tuple({swap.module: swap for swap in (*first.swaps, *second.swaps)}.values()),
     )
 
 

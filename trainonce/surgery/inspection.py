@@ -25,7 +25,9 @@ from trainonce.surgery.slicing import apply_plan, plans_of, silence
 from trainonce.tracing.trace import trace
 
 
-def inspect(model: nn.Module, example: Example, *, protect: Sequence[str] = ()) -> Partition:
+def inspect(
+    model: nn.Module, example: Example, *, protect: Sequence[str] = (), streams: bool = False
+) -> Partition:
     """All channels of a model in groups: which can be cut, which must stay and why, and what each costs.
 
     The model runs on the example as it is, and is left as it was.
@@ -37,6 +39,8 @@ def inspect(model: nn.Module, example: Example, *, protect: Sequence[str] = ()) 
         example: What the model is called with: one tensor, a tuple of positional inputs, or a dict of keyword
             inputs. A batch of one is enough.
         protect: Modules that must not lose channels, as patterns on their names: `["head*", "layer4.*"]`.
+        streams: Whether the channels under a LayerNorm may go: the width of BERT, of a ViT. The norm then
+            keeps dividing by the number it had, which the small model computes with `torch.fx`.
 
     Returns:
         The groups as plain data: print it, pickle it, or make a `trainonce.Plan` from it.
@@ -45,9 +49,9 @@ def inspect(model: nn.Module, example: Example, *, protect: Sequence[str] = ()) 
         ModelError: The model does not run on the example or has no parameters, or a pattern in `protect`
             matches nothing.
     """
-    _check_arguments(model, example, protect)
+    _check_arguments(model, example, protect, streams)
     with modes_kept(model):
-        traced = trace(model, example, protect=protect)
+        traced = trace(model, example, protect=protect, streams=streams)
         model.eval()
         return proof.prove(model, traced)
 
@@ -167,7 +171,7 @@ def _cut_and_prove(
         )
 
 
-def _check_arguments(model: Any, example: Any, protect: Any) -> None:
+def _check_arguments(model: Any, example: Any, protect: Any, streams: Any) -> None:
     if not isinstance(model, nn.Module):
         raise ModelError(f"inspect needs an nn.Module, got {type(model).__name__}. Build the model first.")
     if (words := refusal_of_shards(model)) is not None:
@@ -189,3 +193,5 @@ def _check_arguments(model: Any, example: Any, protect: Any) -> None:
         raise ModelError(
             f"protect must be a list of patterns, got {shorten(protect)}. For example: protect=['head*']."
         )
+    if not isinstance(streams, bool):
+        raise ModelError(f"streams must be True or False, got {shorten(streams)}.")

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from trainonce.execution.settings import holds_settings
 
@@ -33,9 +33,20 @@ SIZES: Mapping[type[nn.Module], tuple[tuple[str, Callable[[Any], int]], ...]] = 
         ("num_embeddings", lambda m: m.weight.shape[0]),
         ("embedding_dim", lambda m: m.weight.shape[1]),
     ),
+    nn.MultiheadAttention: (
+        ("embed_dim", lambda m: _projection(m, "q").shape[1]),
+        ("kdim", lambda m: _projection(m, "k").shape[1]),
+        ("vdim", lambda m: _projection(m, "v").shape[1]),
+    ),
     nn.PReLU: (("num_parameters", lambda m: m.weight.shape[0]),),
 }
 """What torch's layers remember about their own weights; the first class that matches counts."""
+
+
+def _projection(attention: nn.MultiheadAttention, part: str) -> Tensor:
+    """The weights that make query, key or value."""
+    packed = attention.in_proj_weight
+    return packed if packed is not None else getattr(attention, f"{part}_proj_weight")
 
 
 def mend_sizes(module: nn.Module) -> None:

@@ -110,7 +110,7 @@ def _kind_of(module: nn.Module, size: int) -> Kind | None:
 
 def _trial_copy(module: nn.Module, size: int, generator: torch.Generator) -> nn.Module:
     """The module with other weights and a large eps, in float64 on the CPU."""
-    whole = _bare_copy(module).eval()
+    whole = bare_copy(module).eval()
     for parameter in whole._parameters.values():
         if parameter is not None:
             parameter.data = 0.5 + torch.rand(parameter.shape, generator=generator, dtype=torch.float64)
@@ -119,7 +119,7 @@ def _trial_copy(module: nn.Module, size: int, generator: torch.Generator) -> nn.
     return whole
 
 
-def _bare_copy(module: nn.Module) -> nn.Module:
+def bare_copy(module: nn.Module) -> nn.Module:
     """The module with parameters of its own, in float64 on the CPU, without the user's hooks."""
     bare = copy.copy(module)
     for name, held in vars(module).items():
@@ -156,7 +156,7 @@ def _kinds(module: nn.Module) -> Iterator[Kind]:
 def _small(whole: nn.Module, kind: Kind, kept: Tensor, size: int) -> nn.Module:
     """The module with the kept channels, its weight and eps scaled."""
     name, _, offset, power, eps = kind
-    small = _bare_copy(whole)
+    small = bare_copy(whole)
     ratio = size / len(kept)
     for key, parameter in small._parameters.items():
         if parameter is None:

@@ -14,6 +14,7 @@ from trainonce.messages.plain_text import shorten
 from trainonce.structure.channels import ChannelGroup, Contraction, Example, Factor, Role, Slice
 from trainonce.structure.norms import used_norms
 from trainonce.structure.partition import Partition
+from trainonce.structure.swaps import used_swaps
 from trainonce.tracing.sizes.rules import SizeRules
 from trainonce.tracing.state.labels import KERNEL, LabelBook, Layer, Slot
 from trainonce.tracing.state.recording import Product, Recording
@@ -252,4 +253,5 @@ def build_partition(model: nn.Module, recording: Recording, rules: SizeRules, ex
         example=example,
         sizes=rules.in_channels(numbering.prunable_channels()),
         norms=used_norms(recording.norms.values(), _prunable_axes(numbering.groups)),
+        swaps=used_swaps(recording.swaps.values(), _prunable_axes(numbering.groups)),
     )

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,11 +29,15 @@ from trainonce.tracing.partition import build_partition, keep_before_branches, k
 from trainonce.tracing.sizes.rules import SizeRules
 from trainonce.tracing.state.recording import Recording
 from trainonce.tracing.state.tracer import ValueNeededError
+from trainonce.tracing.swaps import find_swaps
 
 
-def trace(model: nn.Module, example: Example, *, protect: Sequence[str] = ()) -> Trace:
-    """All that runs of the model show about its channels; leaves the model in training mode."""
-    recording, needs_values = record_evaluation(model, example)
+def trace(model: nn.Module, example: Example, *, protect: Sequence[str] = (), streams: bool = False) -> Trace:
+    """All that runs of the model show about its channels; leaves the model in training mode.
+
+    With `streams`, channels under a LayerNorm may go.
+    """
+    recording, needs_values = record_evaluation(model, example, streams=streams)
     record_training(model, example, recording, needs_values=needs_values)
     recording.answers.clear()
     keep_protected(recording, protect)
@@ -62,20 +67,25 @@ class Trace:
         return self.partition()
 
 
-def record_evaluation(model: nn.Module, example: Example) -> tuple[Recording, bool]:
+def record_evaluation(model: nn.Module, example: Example, *, streams: bool = False) -> tuple[Recording, bool]:
     """What the model does in eval mode, and whether values had to be computed to see it.
 
     Leaves the model in eval mode.
     """
     model.eval()
-    alternatives, norms = find_alternatives(model, example), find_norms(model)
+    known: dict[str, Any] = {
+        "alternatives": find_alternatives(model, example),
+        "norms": find_norms(model),
+        "swaps": find_swaps(model),
+        "cuts_streams": streams,
+    }
     if not any(parameter.is_meta for parameter in model.parameters()):
-        recording = Recording(alternatives=alternatives, norms=norms)
+        recording = Recording(**known)
         # Whatever fails without values, not only asking for one, is tried again with them.
         with suppress(Exception):
             record(model, example, recording, counts_cost=True, with_values=False)
             return recording, False
-    recording = Recording(alternatives=alternatives, norms=norms)
+    recording = Recording(**known)
     try:
         record(model, example, recording, counts_cost=True, with_values=True)
     except Exception as error:

@@ -73,6 +73,9 @@ class Settings:
     protect: tuple[str, ...] = setting(
         (), "modules or groups that must not be pruned, such as 'layer4.*'", str, several=True
     )
+    streams: bool = setting(
+        False, "whether channels under a LayerNorm may be pruned, such as the width of a ViT", bool
+    )
     round_to: int | None = setting(
         None,
         "round channel counts to multiples of this; by default a sixteenth of the layer, at most 16",

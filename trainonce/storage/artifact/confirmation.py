@@ -24,6 +24,7 @@ from trainonce.storage.artifact.rationing import Ration, TooLargeError
 from trainonce.structure.channels import AttributeChange
 from trainonce.structure.plan import Plan
 from trainonce.structure.succession import joined
+from trainonce.structure.swaps import cuts_streams
 from trainonce.surgery.remembered_sizes import SIZES
 from trainonce.tracing.partition import settle
 from trainonce.tracing.sizes.checks import Assignment
@@ -52,9 +53,8 @@ def confirm_sizes(model: nn.Module, plans: Sequence[Plan], example: Any = None) 
     refusal = None
     try:
         with modes_kept(model), Ration() if example is None else nullcontext():
-            for recording in _recordings(
-                model, placed(model, stand_in(plans[0].outline) if example is None else example)
-            ):
+            inputs = placed(model, stand_in(plans[0].outline) if example is None else example)
+            for recording in _recordings(model, inputs, streams=cuts_streams(plans)):
                 refusal = _find_unconfirmed(own, _solved(recording, wholes))
                 if refusal is None:
                     return
@@ -69,9 +69,9 @@ def confirm_sizes(model: nn.Module, plans: Sequence[Plan], example: Any = None) 
     )
 
 
-def _recordings(model: nn.Module, example: Any) -> Iterator[Recording]:
+def _recordings(model: nn.Module, example: Any, *, streams: bool) -> Iterator[Recording]:
     """What a trace in eval mode shows, then what one in train mode adds; most sizes are read in both."""
-    recording, needs_values = record_evaluation(model, example)
+    recording, needs_values = record_evaluation(model, example, streams=streams)
     yield recording
     record_training(model, example, recording, needs_values=needs_values)
     yield recording

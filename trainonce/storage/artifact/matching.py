@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from trainonce.storage.artifact.manifest import Manifest, class_name, first_name
 from trainonce.structure.plan import Plan
 from trainonce.surgery.fitting import check_fits
 from trainonce.surgery.slicing import apply_plan, plans_of
+from trainonce.surgery.swaps import check_swaps, swap_modules
 
 WAYS_OUT = "Build the model with the settings it was trained with, or already as small as the saved one."
 
@@ -69,9 +71,11 @@ def cut_to_fit(manifest: Manifest, model: nn.Module, *, example: Any = None) -> 
         )
     restore = snapshot(model)
     if plans and not done and not _misfit(manifest, model) and not _is_dense(model, plans[0]):
-        # Built small by the user's own code: nothing to cut.
+        # Built small by the user's own code: nothing to cut, but a LayerNorm divides by what it has.
+        with _undoing(restore):
+            _swap_alone(model, plans)
         return restore
-    try:
+    with _undoing(restore):
         if len(plans) > len(done):
             check_fits(model, plans[len(done)])
             confirm_sizes(model, plans[len(done) :], example)
@@ -79,12 +83,26 @@ def cut_to_fit(manifest: Manifest, model: nn.Module, *, example: Any = None) -> 
             apply_plan(model, plan)
         if misfit := _misfit(manifest, model):
             raise ModelMismatchError(f"after {len(plans)} cuts {misfit}. {WAYS_OUT}")
+    return restore
+
+
+def _swap_alone(model: nn.Module, plans: Sequence[Plan]) -> None:
+    modules = dict(model.named_modules())
+    for plan in plans:
+        check_swaps(modules, plan)
+        swap_modules(model, plan)
+
+
+@contextmanager
+def _undoing(restore: Callable[[], None]) -> Iterator[None]:
+    """Inside, whatever fails is undone; what a plan is to blame for becomes a ModelMismatchError."""
+    try:
+        yield
     except BaseException as error:
         restore()
         if isinstance(error, PlanError | IndexError | KeyError | RuntimeError):
             raise ModelMismatchError(shown(error, most=500)) from None
         raise
-    return restore
 
 
 def _misfit(manifest: Manifest, model: nn.Module) -> str | None:

@@ -31,6 +31,7 @@ from trainonce.tracing.state.tracer import Tracer
 def apply_rule(call: Call) -> None:
     """Give the results of a call their labels."""
     call.tracer.note_use(call.tensors)
+    call.tracer.keep_delicate(call.tensors)
     values = [call.value(tensor) for tensor in call.tensors]
     known = [value for value in values if value is not None]
     if not known and call.operator is not aten.expand.default:

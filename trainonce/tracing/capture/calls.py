@@ -44,7 +44,7 @@ LEAVING = frozenset(
 
 FOLLOWING = frozenset(
     {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
-    | {"group_norm", "rms_norm"}
+    | {"group_norm", "rms_norm", "layer_norm"}
     | {function.__name__ for function in RECURRENT}
 )
 """Calls with a size argument whose rule says what it must be after the cut."""

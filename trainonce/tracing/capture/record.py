@@ -31,6 +31,7 @@ from trainonce.tracing.state.expressions import Attribute, TracedInt
 from trainonce.tracing.state.labels import Value
 from trainonce.tracing.state.recording import Recording
 from trainonce.tracing.state.tracer import Tracer, ValueNeededError
+from trainonce.tracing.swaps import computing_openly
 
 
 def record(
@@ -47,6 +48,7 @@ def record(
         stack.enter_context(torch.no_grad())
         stack.enter_context(torch.random.fork_rng(devices=[]))
         stack.enter_context(_traced_state(model, tracer))
+        stack.enter_context(computing_openly(model, recording.swaps, tracer))
         stack.enter_context(_module_names(model, tracer))
         stack.enter_context(sizes_not_remembered())
         stack.enter_context(running_along(recording.alternatives, tracer))
@@ -59,6 +61,7 @@ def record(
         tracer.ledger.is_open = False
     if tracer.needs_values:
         raise ValueNeededError("the model went on without a value that it had asked for")
+    tracer.keep_delicate(output_tensors(outputs))
     for tensor in output_tensors(outputs):
         if tensor in tracer.values:
             for layer in tracer.values[tensor].layers:

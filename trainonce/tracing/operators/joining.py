@@ -15,7 +15,8 @@ from trainonce.tracing.state.labels import Layer
 @rule(aten.cat, moves_data=True)
 def concatenated(call: Call) -> Layers:
     """Labels side by side along the axis; along the other axes the pieces' labels are tied."""
-    tensors = [tensor for tensor in call.args[0] if tensor.numel() > 0 or tensor.dim() > 1]
+    # Nothing beside something has no channels of its own: it has the sizes of what it was sliced from.
+    tensors = [tensor for tensor in call.args[0] if tensor.numel() > 0 or call.layers(tensor)]
     axis = call.argument("dim", 0) % call.result.dim()
     return _side_by_side(call, axis, [(tensor.shape[axis], list(call.layers(tensor))) for tensor in tensors])
 
@@ -33,6 +34,7 @@ def stacked(call: Call) -> Layers:
 
 def _side_by_side(call: Call, axis: int, pieces: list[tuple[int, list[Layer]]]) -> Layers:
     reason = f"{call.words} in {call.where} puts it beside a tensor whose channels can't be cut"
+    pieces = [(length, _as_coarse_as_others(call, axis, layers, pieces, reason)) for length, layers in pieces]
     patterns = {frozenset(layer.varying) - {axis} for _, layers in pieces for layer in layers}
     results = []
     for pattern in sorted(patterns, key=sorted):
@@ -54,6 +56,24 @@ def _side_by_side(call: Call, axis: int, pieces: list[tuple[int, list[Layer]]]) 
         is_table = all(layer.is_table for layer in present)
         results.append(Layer(call.book.compress(torch.cat(blocks, dim=axis)), origins, is_table=is_table))
     return tuple(layer for layer in results if layer.ids.numel() > 1)
+
+
+def _as_coarse_as_others(
+    call: Call, axis: int, layers: list[Layer], pieces: list[tuple[int, list[Layer]]], reason: str
+) -> list[Layer]:
+    """Labels of heads and dims beside a piece that has them for heads alone: rotated tokens and others."""
+    results: list[Layer] = []
+    for layer in layers:
+        pattern = frozenset(layer.varying) - {axis}
+        for _, others in pieces:
+            patterns = [frozenset(other.varying) - {axis} for other in others]
+            coarser = [other for other in patterns if other and other < pattern]
+            if pattern not in patterns and coarser:
+                pattern = max(coarser, key=len)
+        extra = [place for place in layer.varying if place != axis and place not in pattern]
+        tied = call.book.tie_along(layer, extra, reason) if extra else layer
+        results += [tied] if tied is not None else []
+    return results
 
 
 def _tied_pieces(call: Call, matching: list[Layer | None], reason: str) -> Layer | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -78,9 +79,14 @@ def layer_norm(call: Call) -> list[Layers]:
     """The normalized axes are kept: their mean and variance would see the zeros. The others pass."""
     data, normalized = call.args[0], len(call.args[1])
     if call.name == "_fused_rms_norm" and normalized == 1 and call.tracer.in_norm:
-        return _root_mean_square_norm(call, data, call.args[2])
+        words = f"RMSNorm in {call.where} looks at all of it at once"
+        return _norm_of_streams(call, data, call.args[2:3], words)
     axes = range(data.dim() - normalized, data.dim())
     reason = f"LayerNorm in {call.where} takes its mean and variance over it"
+    if normalized == 1 and call.name == "native_layer_norm" and call.tracer.in_swap:
+        if call.tracer.recording.cuts_streams:
+            return _norm_of_streams(call, data, call.args[2:4], reason)
+        reason += ", streams=True can cut it"
     layers = call.tie_along(call.layers(data), axes, reason)
     vectors = [tensor for tensor in call.args[2:4] if isinstance(tensor, Tensor)]
     for tensor in vectors:
@@ -89,23 +95,35 @@ def layer_norm(call: Call) -> list[Layers]:
     return _first(call, tuple(layer.not_silent() if has_bias else layer for layer in layers))
 
 
-def _root_mean_square_norm(call: Call, data: Tensor, weight: Tensor) -> list[Layers]:
-    """Channels are tied to the weight; a silent one adds nothing to the mean, which is scaled after a cut."""
-    reason = f"RMSNorm in {call.where} looks at all of it at once"
+def _norm_of_streams(call: Call, data: Tensor, vectors: Sequence[Any], reason: str) -> list[Layers]:
+    """Channels are tied to weight and bias; a silent one adds nothing to the mean.
+
+    After a cut the norm is scaled, or divides by as many channels as before.
+    """
     last = data.dim() - 1
-    vectors = [layer for layer in call.layers(weight) if layer.varying == (0,)]
+    found = [
+        [layer for layer in call.layers(vector) if layer.varying == (0,)]
+        for vector in vectors
+        if isinstance(vector, Tensor)
+    ]
+    own = [layer for layers in found for layer in layers]
+    is_whole = bool(found) and all(found)
     results: list[Layer] = []
     covered = False
     for layer in call.layers(data):
-        if layer.varying != (last,) or not vectors:
+        if layer.varying != (last,) or not is_whole:
             results += call.tie_along([layer], [last], reason) if last in layer.varying else [layer]
             continue
         covered = True
         call.book.keep(layer.ids[layer.ids < 0], reason)
-        call.book.tie(layer.ids.flatten(), vectors[0].ids, reason)
-        results.append(Layer(call.book.roots(layer.ids).abs(), vectors[0].origins))
+        for vector in own:
+            call.book.tie(layer.ids.flatten(), vector.ids, reason)
+        origins = layer.origins.union(*(vector.origins for vector in own))
+        results.append(Layer(call.book.roots(layer.ids).abs(), origins))
     if not covered:
-        call.keep(vectors, reason)
+        call.keep(own, reason)
+        if len(found) > 1:
+            results = [layer.not_silent() for layer in results]
     return _first(call, tuple(results))
 
 

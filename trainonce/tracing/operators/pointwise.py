@@ -21,7 +21,9 @@ def pointwise(call: Call) -> Layers:
     operands = call.tensors
     num_axes = max((tensor.dim() for tensor in operands), default=0)
     extents = [(1,) * (num_axes - tensor.dim()) + tuple(tensor.shape) for tensor in operands]
-    aligned = [[align(layer, num_axes) for layer in call.layers(tensor)] for tensor in operands]
+    aligned = [
+        [align(_still_varying(call, layer), num_axes) for layer in call.layers(tensor)] for tensor in operands
+    ]
     if not all(value is None or value.is_weight for value in map(call.value, operands)):
         aligned = _without_strange_tables(aligned)
     aligned = [_meet(call, number, extents, aligned) for number in range(len(operands))]
@@ -36,6 +38,11 @@ def pointwise(call: Call) -> Layers:
             else:
                 home[number] = layer
     return tuple(_merge(call, cluster, operands) for cluster in clusters)
+
+
+def _still_varying(call: Call, layer: Layer) -> Layer:
+    """The layer without axes along which it has been tied since: a norm per head leaves heads alone."""
+    return layer.with_ids(call.book.compress(layer.ids)) if len(layer.varying) > 1 else layer
 
 
 def _without_strange_tables(aligned: list[list[Layer]]) -> list[list[Layer]]:

@@ -1,4 +1,4 @@
-"""Rules for Fourier transforms and for complex numbers that are looked at as pairs of real ones."""
+"""Rules for Fourier transforms, complex numbers as pairs of real ones, and sequences of several lengths."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ def fourier(call: Call) -> Layers:
     axes = [axis % data.dim() for axis in call.args[1]]
     reason = f"the Fourier transform in {call.where} mixes all of it"
     return call.tie_along(call.layers(data), axes, reason)
+
+
+@rule(aten._nested_tensor_from_mask_left_aligned)
+def left_aligned(call: Call) -> Layers:
+    """A question about a mask; of the data it looks at sizes alone."""
+    call.keep(call.layers(call.args[1]), f"{call.words} in {call.where} decides by it")
+    return ()
 
 
 @rule(aten.view_as_real)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 from trainonce.tracing.sizes.survivors import Survivors
@@ -54,6 +55,10 @@ class Check:
 
     def wanted(self, survivors: Survivors) -> set[int]:
         """Sizes that one of the attributes might have to take."""
+        return set()
+
+    def shares(self, survivors: Survivors) -> set[Fraction]:
+        """What is left of axes that one of the attributes may be a part of."""
         return set()
 
     def is_touched(self, survivors: Survivors, changed: Assignment) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -91,8 +92,9 @@ class MovementCheck(Check):
             found = self._run(survivors, changed)
         except (RuntimeError, ValueError, IndexError, TypeError, ZeroDivisionError):
             return False
+        # Nothing is nothing, whatever its other sizes are: no label tells those.
         return len(found) == len(expected) and all(
-            torch.equal(a, b) for a, b in zip(found, expected, strict=True)
+            torch.equal(a, b) or a.numel() == b.numel() == 0 for a, b in zip(found, expected, strict=True)
         )
 
     @property
@@ -131,6 +133,15 @@ class MovementCheck(Check):
             for value in self.movement.results
             for axis in range(len(value.shape))
         }
+
+    def shares(self, survivors: Survivors) -> set[Fraction]:
+        """What is left of every axis of the results that is cut."""
+        return {
+            Fraction(survivors.size(AxisSize(value, axis)), size)
+            for value in self.movement.results
+            for axis, size in enumerate(value.shape)
+            if size
+        } - {Fraction(1)}
 
 
 def _numbered(

@@ -57,10 +57,17 @@ def _attempts(check: Check, survivors: Survivors, changed: Assignment) -> Iterat
     yield changed | {
         attribute: number for attribute, number in check.guess(survivors).items() if attribute in free
     }
+    # A number of heads is no size of any tensor here, but shrinks as one does: `[..., : heads * dims]`.
+    scaled = [
+        {attribute: int(check.originals[attribute] * share) for attribute in free}
+        for share in sorted(check.shares(survivors))
+    ]
     for count in (1, 2):
         for chosen in itertools.combinations(free[:6], count):
             for numbers in itertools.product(sizes, repeat=count):
                 yield changed | dict(zip(chosen, numbers, strict=True))
+            for numbers_of in scaled:
+                yield changed | {attribute: numbers_of[attribute] for attribute in chosen}
 
 
 def attribute_changes(

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from trainonce.structure.norms import NormScale
+from trainonce.structure.swaps import Swap
 from trainonce.tracing.state.expressions import Attribute, Ledger
 from trainonce.tracing.state.labels import LabelBook, Layer, Slot, Value
 
@@ -82,6 +83,12 @@ class Recording:
 
     norms: Mapping[str, NormScale] = field(default_factory=dict)
     """Modules whose mean over channels may lose some, by name."""
+
+    swaps: Mapping[str, Swap] = field(default_factory=dict)
+    """Modules that compute in another way once they are cut, by name."""
+
+    cuts_streams: bool = False
+    """Whether channels under a LayerNorm may go."""
 
     ledgers: list[Ledger] = field(default_factory=list)
     originals: dict[Attribute, int] = field(default_factory=dict)

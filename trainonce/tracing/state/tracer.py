@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import torch
@@ -51,6 +51,8 @@ class Tracer:
         self.values: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
         self.hollow: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
         """Tensors whose content was not computed."""
+        self.delicate: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+        """Tensors whose readers keep some layers, with these and the reason."""
         self.needs_values = False
         self.aliases: dict[int, list[weakref.ref[Tensor]]] = defaultdict(list)
         self.modules: list[str] = []
@@ -70,6 +72,11 @@ class Tracer:
     def in_norm(self) -> bool:
         """Whether the module that is running is a norm whose mean may lose channels."""
         return self.where() in self.recording.norms
+
+    @property
+    def in_swap(self) -> bool:
+        """Whether the module that is running computes in another way once it is cut."""
+        return self.where() in self.recording.swaps
 
     @contextmanager
     def calling(
@@ -115,6 +122,13 @@ class Tracer:
         while self.modules.pop() != name:
             pass
         self.branching.discard(name)
+
+    def keep_delicate(self, tensors: Iterable[Tensor]) -> None:
+        """Somebody looks at these tensors."""
+        for tensor in tensors if len(self.delicate) else ():
+            layers, reason = self.delicate.get(tensor, ((), ""))
+            for layer in layers:
+                self.book.keep(layer.ids, reason)
 
     def note_use(self, tensors: list[Tensor]) -> None:
         """Remember which weights an operator has read."""
@@ -181,7 +195,7 @@ class Tracer:
     def remember(self, tensor: Tensor, value: Value) -> None:
         """Attach labels to the result of an operator."""
         if 0 in value.shape:
-            value = Value(value.shape, (), value.is_weight)
+            value = replace(value, layers=tuple(layer for layer in value.layers if layer.ids.numel()))
         self.values[tensor] = value
         self.aliases[tensor.untyped_storage()._cdata].append(weakref.ref(tensor))
         self.recording.spread += [layer for layer in value.layers if len(layer.varying) > 1]

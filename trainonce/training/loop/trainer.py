@@ -204,6 +204,7 @@ class Trainer:
             keep_flops=settings.keep_flops,
             keep_params=settings.keep_params,
             protect=settings.protect,
+            streams=settings.streams,
             round_to=settings.round_to,
             method=self.method,
             seed=settings.seed,
