@@ -87,12 +87,12 @@ class Partition(ComparedByContent):
 
     @property
     def prunable_macs(self) -> int:
-        """Multiply-adds that would be saved if every prunable group kept a single channel."""
+        """Multiply-adds that would be saved if every prunable group kept as little as it may: one channel."""
         masks: list[Tensor] = []
         for group in self.groups:
             mask = torch.ones(group.num_channels, dtype=torch.long)
             if group.kept_because is None:
-                mask[1:] = 0
+                mask[group.step :] = 0
             masks.append(mask)
         alive = torch.cat([*masks, torch.ones(1, dtype=torch.long)])
         return self.macs - sum(count_alive(contraction, alive) for contraction in self.contractions)

@@ -110,7 +110,7 @@ class Plan:
         masks = {}
         for group in partition.prunable_groups:
             mask = torch.zeros(group.num_channels, dtype=torch.bool)
-            num_kept = max(1, round(keep * group.num_channels))
+            num_kept = group.step * max(1, round(keep * group.num_channels / group.step))
             mask[torch.randperm(group.num_channels, generator=generator)[:num_kept]] = True
             masks[group.name] = mask
         return cls.from_masks(partition, masks)
@@ -207,6 +207,11 @@ def _check_mask(group: ChannelGroup, mask: Tensor) -> None:
         raise PlanError(
             f"the plan empties {group.name!r}: nothing would pass through. Keep at least one of its "
             f"{group.num_channels} channels."
+        )
+    if (left := int(mask.bool().sum())) % group.step:
+        raise PlanError(
+            f"the plan keeps {left} channels of {group.name!r}, but the model runs only with multiples of "
+            f"{group.step}. Keep {max(group.step, left // group.step * group.step)}."
         )
     if group.kept_because is not None and not bool(mask.all()):
         raise PlanError(

@@ -83,6 +83,9 @@ class Recording:
     norms: Mapping[str, NormScale] = field(default_factory=dict)
     """Modules whose mean over channels may lose some, by name."""
 
+    multiples: list[tuple[Layer, int]] = field(default_factory=list)
+    """Layers of which a multiple must stay, because an operator takes no other sizes."""
+
     ledgers: list[Ledger] = field(default_factory=list)
     originals: dict[Attribute, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
