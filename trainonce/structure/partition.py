@@ -20,6 +20,7 @@ from trainonce.structure.channels import (
     count_alive,
     full_size,
 )
+from trainonce.structure.configuration import Configuration
 from trainonce.structure.equality import ComparedByContent
 from trainonce.structure.norms import NormScale
 from trainonce.structure.shares import Share, measure_shares
@@ -74,6 +75,9 @@ class Partition(ComparedByContent):
 
     norms: tuple[NormScale, ...] = ()
     """What norms need whose mean runs over channels that can be cut."""
+
+    configuration: Configuration | None = None
+    """What the model was built from, if it says so; with settings, plans also change those."""
 
     @property
     def macs(self) -> int:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainonce.errors import PlanError
 from trainonce.messages.plain_text import quoted, shown
 from trainonce.structure.channels import AttributeChange, AxisCut
 from trainonce.structure.norms import NormScale
+from trainonce.structure.settings import SettingChange
 
-PLAN_VERSION = 2
+PLAN_VERSION = 3
 OLDER_VERSION = 1
-"""Plans that scale no norm."""
+
+
+def version_of(norms: Mapping[str, Any], settings: Mapping[str, Any]) -> int:
+    """The oldest version that reads these fields: an older trainonce would leave out what it doesn't know."""
+    return 3 if settings else 2 if norms else 1
 
 
 def read_fields(data: Any) -> dict[str, Any]:
@@ -47,6 +52,7 @@ def read_fields(data: Any) -> dict[str, Any]:
             ),
             outline=data.get("outline"),
             norms=tuple(map(_norm, data.get("norms", []))),
+            settings=tuple(map(_setting, data.get("settings", []))),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise PlanError(
@@ -67,6 +73,14 @@ def _norm(fields: Any) -> NormScale:
         _text(eps),
         _flag(is_folded),
     )
+
+
+def _setting(fields: Any) -> SettingChange:
+    path, before, after, like = fields
+    for number in (before, after):
+        if number is not None and (type(number) not in (int, float) or not number >= 0):
+            raise TypeError(f"expected a number that is not negative, got {quoted(number)}")
+    return SettingChange(_text(path), before, after, _text(like))
 
 
 def _text(value: Any) -> str:

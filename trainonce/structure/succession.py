@@ -50,12 +50,21 @@ def joined(first: Plan, second: Plan) -> Plan:
         cuts[cut.tensor, cut.axis] = (
             cut if before is None else replace(cut, kept=_numbers(cut.kept, before.kept))
         )
+    stood = {change.path: change for change in first.settings}
     return replace(
         first,
         kept=kept,
         cuts=tuple(cuts.values()),
         attributes=_changes_in_all(first.attributes, second.attributes),
         norms=tuple({norm.module: norm for norm in (*first.norms, *second.norms)}.values()),
+        settings=tuple(
+            {
+                change.path: replace(change, before=stood[change.path].before)
+                if change.path in stood
+                else change
+                for change in (*first.settings, *second.settings)
+            }.values()
+        ),
     )
 
 

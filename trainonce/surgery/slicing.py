@@ -20,6 +20,7 @@ from trainonce.surgery.narrowing import narrow_state, narrowed
 from trainonce.surgery.norms import scale_norms
 from trainonce.surgery.optimizer_state import foreign_state
 from trainonce.surgery.remembered_sizes import mend_sizes, set_attribute
+from trainonce.surgery.settings import change_settings
 
 PLANS = "_trainonce_plans"
 """The attribute under which a cut model carries the plans that made it, so that it can be saved.
@@ -76,6 +77,7 @@ def apply_plan(model: nn.Module, plan: Plan, *, optimizers: Sequence[torch.optim
         set_attribute(modules[change.module], change.name, change.index, change.after)
     for module in modules.values():
         mend_sizes(module)
+    change_settings(model, plan.settings)
     drop_caches(model)
     model.__dict__[PLANS] = (*model.__dict__.get(PLANS, ()), plan.to_json())
 

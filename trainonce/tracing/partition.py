@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from trainonce.errors import ModelError
 from trainonce.messages.plain_text import shorten
 from trainonce.structure.channels import ChannelGroup, Contraction, Example, Factor, Role, Slice
+from trainonce.structure.configuration import find_configuration
 from trainonce.structure.norms import used_norms
 from trainonce.structure.partition import Partition
 from trainonce.tracing.sizes.rules import SizeRules
@@ -231,7 +232,13 @@ def _factor(vectors: list[Tensor]) -> Factor:
     if len(vectors) == 1:
         channels, counts = torch.unique(vectors[0], return_counts=True)
         return Factor(counts, channels[:, None])
-    rows, counts = torch.unique(torch.stack(vectors, dim=1), dim=0, return_counts=True)
+    # One number per row: a one-dimensional unique is many times faster than one over rows.
+    codes = torch.zeros_like(vectors[0])
+    for vector in vectors:
+        codes = torch.unique(codes * (int(vector.max()) + 2) + vector + 1, return_inverse=True)[1]
+    counts = torch.bincount(codes)
+    rows = torch.zeros(len(counts), len(vectors), dtype=torch.long)
+    rows[codes] = torch.stack(vectors, dim=1)
     return Factor(counts, rows)
 
 
@@ -278,4 +285,5 @@ def build_partition(model: nn.Module, recording: Recording, rules: SizeRules, ex
         example=example,
         sizes=rules.in_channels(numbering.prunable_channels()),
         norms=used_norms(recording.norms.values(), _prunable_axes(numbering.groups)),
+        configuration=find_configuration(model),
     )
