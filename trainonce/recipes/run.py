@@ -202,6 +202,7 @@ def inspect_within_budget(run: Run, model: nn.Module, shape: DataSet | Shape) ->
         keep_params=run.keep_params,
         protect=run.protect,
         round_to=run.round_to,
+        uniform=run.uniform,
     )
     return partition
 

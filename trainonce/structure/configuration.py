@@ -77,6 +77,9 @@ class Configuration(ComparedByContent):
     kind: type[nn.Module]
     config: Any
     settings: tuple[Setting, ...] = ()
+    numbers: Mapping[Key, float] = field(default_factory=dict)
+    """Every number of a model that is built from this; empty if not looked for."""
+
     epsilons: Mapping[str, str] = field(default_factory=dict)
     """For each setting that norms add, the attribute of one of them."""
 
@@ -118,7 +121,8 @@ class Configuration(ComparedByContent):
         for change in changes:
             if change.after is not None:
                 set_setting(config, change.path, change.after)
-        built, before = _numbers_of(self.kind, config), _numbers_of(self.kind, self.config)
+        built = _numbers_of(self.kind, config)
+        before = self.numbers or _numbers_of(self.kind, self.config)
         if built is None or before is None or built.keys() != before.keys():
             return False
         sizes = {
@@ -153,7 +157,7 @@ def looked_into(configuration: Configuration, shapes: Mapping[str, tuple[int, ..
         for path, value in _candidates(config)
         if value is not None and (setting := _probed(kind, config, sizes, path, value)) is not None
     ]
-    return Configuration(kind, config, tuple(found))
+    return Configuration(kind, config, tuple(found), sizes)
 
 
 def _candidates(config: Any, prefix: str = "") -> Iterator[tuple[str, int | float | None]]:
@@ -164,6 +168,7 @@ def _candidates(config: Any, prefix: str = "") -> Iterator[tuple[str, int | floa
 
 
 def _own_candidates(config: Any, prefix: str) -> Iterator[tuple[str, int | float | None]]:
+    value: Any
     for name, value in vars(config).items():
         path = f"{prefix}{name}"
         if name.startswith("_") or _OTHER_THINGS.search(name):
@@ -176,7 +181,7 @@ def _own_candidates(config: Any, prefix: str) -> Iterator[tuple[str, int | float
             or (value is None and _WIDTHS.search(name))
         ):
             yield path, value
-        elif type(value) in (list, tuple) and 0 < len(value) <= _LONGEST_LIST:
+        elif isinstance(value, list | tuple) and len(value) <= _LONGEST_LIST:
             for index, item in enumerate(value):
                 if type(item) is int and item > 1:
                     yield f"{path}[{index}]", item
@@ -228,7 +233,11 @@ def _numbers_of(kind: type[nn.Module], config: Any) -> dict[Key, float] | None:
     try:
         with torch.device("meta"), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model = kind(copy.deepcopy(config))
+            config = copy.deepcopy(config)
+            # It is what saving does: some configurations want heads to divide the width.
+            if callable(validate := getattr(config, "validate", None)):
+                validate()
+            model = kind(config)
     except Exception:
         return None
     found: dict[Key, float] = {}

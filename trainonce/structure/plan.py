@@ -15,9 +15,10 @@ from trainonce.errors import PlanError
 from trainonce.execution.outline import outline_of
 from trainonce.messages.limits import SEED, Limits, check_value
 from trainonce.messages.plain_text import shorten, shown
+from trainonce.structure.agreement import settings_for
 from trainonce.structure.axes import axis_cuts
 from trainonce.structure.channels import AttributeChange, AxisCut, ChannelGroup, Example
-from trainonce.structure.families import settings_for, with_families
+from trainonce.structure.families import with_families
 from trainonce.structure.norms import NormScale, used_norms
 from trainonce.structure.partition import Partition
 from trainonce.structure.plan_fields import read_fields, version_of

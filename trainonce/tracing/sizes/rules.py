@@ -156,7 +156,7 @@ class _Translation:
 
 def _digest(labels: Tensor) -> bytes:
     """Equal for equal labels only; spelled out they would fill the memory."""
-    return hashlib.blake2b(labels.contiguous().numpy(), digest_size=16).digest()
+    return hashlib.blake2b(labels.numpy().tobytes(), digest_size=16).digest()
 
 
 def _content(movement: Movement, recording: Recording) -> tuple[Any, ...]:

@@ -205,6 +205,7 @@ class Trainer:
             keep_params=settings.keep_params,
             protect=settings.protect,
             round_to=settings.round_to,
+            uniform=settings.uniform,
             method=self.method,
             seed=settings.seed,
         )
