@@ -244,7 +244,7 @@ def damaged_plans() -> dict[str, str]:
 def test_damaged_plan_is_not_read(name: str):
     text = damaged_plans()[name]
     message = refused(lambda: trainonce.Plan.from_json(text), nn.Identity(), trainonce.PlanError)
-    assert re.search(r"not valid JSON|not a plan|has version 3|is damaged", message)
+    assert re.search(r"not valid JSON|not a plan|has version 4|is damaged", message)
 
 
 @pytest.mark.parametrize(
