@@ -15,12 +15,16 @@ pytest.importorskip("accelerate", reason="needs accelerate")
 
 from transformers import LlamaForCausalLM
 
-from integrations.hugging_face import make_trainer
+from integrations.hugging_face import SCHEDULE, make_trainer
 from trainonce.integrations.transformers import TrainOnceCallback, load
 
 pytestmark = pytest.mark.filterwarnings("ignore::trainonce.ShortRunWarning")
 
 WORDS = torch.arange(1, 7)[None]
+
+
+def uniform() -> TrainOnceCallback:
+    return TrainOnceCallback(keep_flops=0.7, schedule=SCHEDULE, uniform=True)
 
 
 def logits(model: Any) -> torch.Tensor:
@@ -29,7 +33,7 @@ def logits(model: Any) -> torch.Tensor:
 
 
 def test_what_a_trainer_saves_loads_with_from_pretrained(tmp_path: Path):
-    trainer, callback = make_trainer(tmp_path, options={"uniform": True}, save_strategy="no")
+    trainer, callback = make_trainer(tmp_path, callback=uniform(), save_strategy="no")
     trainer.train()
     assert isinstance(callback, TrainOnceCallback)
     trainer.save_model(str(tmp_path / "small"))
@@ -40,7 +44,7 @@ def test_what_a_trainer_saves_loads_with_from_pretrained(tmp_path: Path):
 
 
 def test_checkpoints_of_such_a_run_load_small(tmp_path: Path):
-    trainer, _ = make_trainer(tmp_path, options={"uniform": True}, save_steps=8)
+    trainer, _ = make_trainer(tmp_path, callback=uniform(), save_steps=8)
     trainer.train()
     folders = sorted(tmp_path.glob("checkpoint-*"), key=lambda folder: int(folder.name.split("-")[1]))
     assert torch.equal(logits(load(folders[-1])), logits(trainer.model))
@@ -53,7 +57,7 @@ def test_checkpoints_of_such_a_run_load_small(tmp_path: Path):
 def test_the_best_model_at_the_end_is_an_ordinary_one(tmp_path: Path):
     trainer, _ = make_trainer(
         tmp_path,
-        options={"uniform": True},
+        callback=uniform(),
         trained_by={"compute_metrics": lambda _: {"score": 1.0}},
         eval_strategy="steps",
         eval_steps=4,

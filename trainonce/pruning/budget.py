@@ -13,11 +13,8 @@ from trainonce.messages.limits import Limits, check_value
 from trainonce.messages.plain_text import shorten
 from trainonce.pruning.ranking import Ranking
 from trainonce.pruning.units import Units
-from trainonce.pruning.widths import Widths
+from trainonce.pruning.widths import Widths, rounded_up, rounding_of
 from trainonce.structure.cost import Meter
-
-WIDEST_ROUNDING = 16
-"""Multiples of 16 fill the vector units of CPUs and GPUs; odd widths can make a smaller model slower."""
 
 CLOSE_ENOUGH = 0.005
 """The share of the whole model that may stay unused before widths are rounded more finely."""
@@ -79,7 +76,7 @@ class Budget:
                 "keep_params instead."
             )
         widths = Widths.of(units.groups)
-        of_groups = [_rounding(group.num_channels, group.width, round_to) for group in units.groups]
+        of_groups = [rounding_of(group.num_channels, group.width, round_to) for group in units.groups]
         roundings = widths.roundings(torch.tensor(of_groups, dtype=torch.long))
         ones = torch.ones(len(units), dtype=torch.bool)
         budget = cls(
@@ -89,7 +86,7 @@ class Budget:
         if share < smallest:
             raise BudgetError(
                 f"{word}={share} can't be reached: with one channel left in each group that may be cut, "
-                f"{smallest:.4f} remains. {units.why_kept()} Ask for {_up(smallest)} to 1."
+                f"{smallest:.4f} remains. {units.why_kept()} Ask for {rounded_up(smallest)} to 1."
             )
         return budget
 
@@ -145,7 +142,7 @@ class Budget:
         """The threshold on scores above which units cost at most the budget, or another share."""
         target = self.target if share is None else self._allowed(share)
         ranking = self._ranking(scores)
-        return ranking.score_below(self._largest(ranking, target))
+        return ranking.score_below(self._largest(ranking, target, torch.ones_like(ranking.sizes)))
 
     def choose(self, scores: Tensor, *, share: float | None = None) -> Tensor:
         """Masks of the highest scores that cost at most the budget, or another share.
@@ -154,11 +151,34 @@ class Budget:
         """
         target = self.target if share is None else max(self._allowed(share), float(self.cost(self.least())))
         ranking = self._ranking(scores)
+        widths = self._within(ranking, target, torch.ones_like(ranking.sizes))
+        if not self.widths.are_plain:
+            widths = self._closer(ranking, target, widths)
+        return ranking.masks(widths)
+
+    def _closer(self, ranking: Ranking, target: float, widths: Tensor) -> Tensor:
+        """Widths that use more of the budget, where coarse steps leave some: one family wider, others less."""
+        while target - self._cost_of(ranking, widths) > CLOSE_ENOUGH_OF_BUDGET * target:
+            tried = []
+            for number in (widths < ranking.sizes).nonzero().flatten().tolist():
+                floor = torch.ones_like(widths)
+                floor[number] = widths[number] + 1
+                least = torch.where(ranking.is_required, ranking.sizes, floor)
+                if self._cost_of(ranking, least) <= target:
+                    tried.append(self._within(ranking, target, floor))
+            best = max(tried, key=lambda other: self._cost_of(ranking, other), default=widths)
+            if self._cost_of(ranking, best) <= self._cost_of(ranking, widths):
+                break
+            widths = best
+        return widths
+
+    def _within(self, ranking: Ranking, target: float, floor: Tensor) -> Tensor:
+        """The widths of the highest scores that cost at most the target, none of them below its floor."""
         # Bisect on how many units stay, then round widths, then use up what is left.
-        widths = ranking.widths_of_best(self._largest(ranking, target))
-        widths = self._rounded(ranking, widths)
+        widths = ranking.widths_of_best(self._largest(ranking, target, floor)).maximum(floor)
+        widths = self._rounded(ranking, widths).maximum(floor)
         while self._cost_of(ranking, widths) > target:
-            widths = self._step_down(ranking, widths)
+            widths = self._step_down(ranking, widths, floor)
         for finest in (
             self.roundings,
             (self.roundings // 2).clamp_min(1),
@@ -170,7 +190,7 @@ class Budget:
                 CLOSE_ENOUGH * self.total, CLOSE_ENOUGH_OF_BUDGET * target
             ):
                 break
-        return ranking.masks(widths)
+        return widths
 
     def _ranking(self, scores: Tensor) -> Ranking:
         return Ranking(self.units, self.widths, scores, available=self.available, required=self.required)
@@ -183,11 +203,11 @@ class Budget:
         below = math.floor(share * self.total)
         return float(below + ((below + 1) / self.total <= share))
 
-    def _largest(self, ranking: Ranking, target: float) -> int:
+    def _largest(self, ranking: Ranking, target: float, floor: Tensor) -> int:
         low, high = 0, int(self.available.sum())
         while low < high:
             middle = (low + high + 1) // 2
-            if self._cost_of(ranking, ranking.widths_of_best(middle)) <= target:
+            if self._cost_of(ranking, ranking.widths_of_best(middle).maximum(floor)) <= target:
                 low = middle
             else:
                 high = middle - 1
@@ -203,15 +223,16 @@ class Budget:
         rounded = torch.where((rounded == 0) | (widths == sizes), widths, rounded)
         return rounded.minimum(sizes)
 
-    def _step_down(self, ranking: Ranking, widths: Tensor) -> Tensor:
+    def _step_down(self, ranking: Ranking, widths: Tensor, floor: Tensor) -> Tensor:
         """One rounding step less in the family whose next units score lowest."""
         best, chosen = float("inf"), None
         for number, width in enumerate(widths.tolist()):
-            if width <= 1 or bool(ranking.is_required[number]):
+            least = int(floor[number])
+            if width <= least or bool(ranking.is_required[number]):
                 continue
             step = int(self.roundings[number])
             # Below one step the width is halved: rounding never empties a layer at once.
-            fewer = (width - 1) // step * step or width // 2
+            fewer = max((width - 1) // step * step or width // 2, least)
             mean = ranking.mean_score(number, fewer, width)
             if mean < best:
                 best, chosen = mean, (number, fewer)
@@ -277,18 +298,3 @@ def check_share(word: str, share: object) -> None:
         else "0.45 keeps 45 % of the whole model."
     )
     raise BudgetError(f"{word} must be above 0 and at most 1, got {shorten(share)}. {meant}")
-
-
-def _rounding(num_channels: int, width: int, round_to: int | None) -> int:
-    """What a group's width is rounded to: a power of two near 1/16 of it, at most 16; 1 for heads."""
-    if round_to is not None:
-        return min(round_to, num_channels)
-    if width > 1:
-        return 1
-    sixteenth = max(1, num_channels // 16)
-    return min(WIDEST_ROUNDING, 1 << (sixteenth.bit_length() - 1))
-
-
-def _up(share: float) -> float:
-    """A share rounded up to four digits, so that asking for it works."""
-    return min(1.0, (int(share * 10_000) + 1) / 10_000)

@@ -14,6 +14,9 @@ from torch import Tensor
 
 from trainonce.structure.channels import ChannelGroup
 
+WIDEST_ROUNDING = 16
+"""Multiples of 16 fill the vector units of CPUs and GPUs; odd widths can make a smaller model slower."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Widths:
@@ -27,6 +30,11 @@ class Widths:
 
     members: tuple[tuple[int, ...], ...]
     """For each family, the numbers of its groups."""
+
+    @property
+    def are_plain(self) -> bool:
+        """Whether each group goes by itself, one unit at a time."""
+        return len(self.members) == len(self.steps) and bool((self.steps == 1).all())
 
     @classmethod
     def of(cls, groups: Sequence[ChannelGroup]) -> Widths:
@@ -69,3 +77,18 @@ class Widths:
     def _least(self, of_groups: Tensor) -> Tensor:
         start = torch.full((len(self.members),), torch.iinfo(torch.long).max)
         return start.scatter_reduce(0, self.family_of, of_groups, reduce="amin")
+
+
+def rounding_of(num_channels: int, width: int, round_to: int | None) -> int:
+    """What a group's width is rounded to: a power of two near 1/16 of it, at most 16; 1 for heads."""
+    if round_to is not None:
+        return min(round_to, num_channels)
+    if width > 1:
+        return 1
+    sixteenth = max(1, num_channels // 16)
+    return min(WIDEST_ROUNDING, 1 << (sixteenth.bit_length() - 1))
+
+
+def rounded_up(share: float) -> float:
+    """A share rounded up to four digits, so that asking for it works."""
+    return min(1.0, (int(share * 10_000) + 1) / 10_000)
