@@ -31,6 +31,19 @@ _DECODER: dict[str, Any] = {
     "pad_token_id": 0,
 }
 _EXPERTS: dict[str, Any] = {"num_experts_per_tok": 2, "moe_intermediate_size": 96, "num_experts": 4}
+_LATENT: dict[str, Any] = {
+    "n_routed_experts": 4,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "n_shared_experts": 1,
+    "num_key_value_heads": 8,
+    "q_lora_rank": 32,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+}
 _ENCODER: dict[str, Any] = {
     "hidden_size": 64,
     "intermediate_size": 256,
@@ -182,6 +195,15 @@ FAMILIES: tuple[Family, ...] = (
     _decoder("Phi3", at_most=0.10),
     _decoder("Mixtral", at_most=0.15, num_local_experts=4, num_experts_per_tok=2),
     _decoder("Qwen3Moe", at_most=0.15, head_dim=8, **_EXPERTS),
+    _decoder(
+        "GptOss",
+        at_most=0.15,
+        head_dim=8,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        intermediate_size=96,
+    ),
+    _decoder("DeepseekV3", at_most=None, **_EXPERTS | _LATENT),
     Family("BERT", _bert, 0.10),
     _vision("ViT", "ViTForImageClassification"),
     _vision("DINOv3ViT", "DINOv3ViTModel"),

@@ -11,6 +11,7 @@ from support.digits import batch, convolutional
 from support.scattered import gathered, scattered_units
 from trainonce.pruning.ranking import Ranking
 from trainonce.pruning.units import Rows, Units, as_matrix, row_sums
+from trainonce.pruning.widths import Widths
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
@@ -88,8 +89,8 @@ def test_a_ranking_keeps_the_best_and_never_what_is_gone(units: Units):
     scores, everything = drawn(len(units)), torch.ones(len(units), dtype=torch.bool)
     available = everything.clone()
     available[scores.argmax()] = False
-    ranking = Ranking(units, scores, available=available, required=~everything)
-    masks = ranking.masks(ranking.counts_of_best(int(available.sum()) // 2))
+    ranking = Ranking(units, Widths.of(units.groups), scores, available=available, required=~everything)
+    masks = ranking.masks(ranking.widths_of_best(int(available.sum()) // 2))
     assert float(masks[scores.argmax()]) == 0
     for number in range(len(units.groups)):
         here = (units.group_of == number) & available

@@ -15,7 +15,7 @@ SHORT = {"batch_size": ("-b",), "workers": ("-j",)}
 SECTIONS = {
     "model and data": "model data data_dir download pretrained weights weights_sha256 num_classes "
     "img_size augment workers max_bad_images",
-    "pruning": "keep_flops keep_params protect streams round_to method search_from shrink_from "
+    "pruning": "keep_flops keep_params protect streams round_to uniform method search_from shrink_from "
     "first_cut_from settle_from zero_within policy controller_share",
     "training": "epochs batch_size accumulate opt lr momentum nesterov weight_decay sched warmup_epochs "
     "min_lr decay_epochs decay_rate clip_grad smoothing mixup cutmix model_ema model_ema_decay "

@@ -13,15 +13,22 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from trainonce.execution.grouping import GROUPED, grouped_in_double
+
 _ROUGHER = frozenset({torch.float32, torch.float16, torch.bfloat16})
 
 
 class InDouble(TorchDispatchMode):
-    """Inside, no float64 tensor is turned into a rougher one, and new floating tensors are float64."""
+    """Inside, no float64 tensor is turned into a rougher one, and new floating tensors are float64.
+
+    Products by group, for which torch has no float64 on any device, are computed group by group.
+    """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operator in float64 where it asks for less."""
         kwargs = dict(kwargs or {})
+        if func in GROUPED and args[0].dtype is torch.float64:
+            return grouped_in_double(*args, **kwargs)
         if kwargs.get("dtype") in _ROUGHER and _may_be_double(func, args):
             kwargs["dtype"] = torch.float64
         return func(*args, **kwargs)

@@ -25,7 +25,8 @@ STATE_FOLDER = "trainonce"
 def load(folder: str | Path, *, into: nn.Module | None = None) -> nn.Module:
     """The model that a `Trainer` with this callback has saved, small as it was; in eval mode.
 
-    The config in the folder is the dense model's, so `from_pretrained` refuses the weights.
+    The config in the folder is the dense model's, so `from_pretrained` refuses the weights; with
+    `uniform=True` it is the small model's, and `from_pretrained` does the same as this.
 
     Args:
         folder: What `trainer.save_model` or a checkpoint wrote.
@@ -46,6 +47,8 @@ def load(folder: str | Path, *, into: nn.Module | None = None) -> nn.Module:
             "from_pretrained."
         )
     model = _built_from(place) if into is None else into
+    # With equal widths the config in the folder is the small model's.
+    is_small = is_small or (into is None and _fits(model, weights))
     if state is not None and not is_small:
         restore(model, state)
         # No run continues here; a pruner that is attached to this model begins a new one.

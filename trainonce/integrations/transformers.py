@@ -106,6 +106,8 @@ class TrainOnceCallback(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Advance the pruner after each optimizer step."""
         is_last = state.global_step >= state.max_steps
+        # The best weights that are loaded at the end are from before the factors of norms went into them.
+        is_last = is_last and not (args.load_best_model_at_end and self._request.options.get("uniform"))
         if self.pruner is not None and advanced(self.pruner, self._loss, is_last=is_last):
             rewrap(self._trainer.accelerator, self._trainer.model_wrapped)
             # A checkpoint of another size could not be loaded at the end, and its score is no rival.

@@ -200,7 +200,7 @@ class AutoTrainOnce:
         self.num_steps = self.first_step = saved.num_steps
         self.controller_loss = saved.controller_loss
         self._frozen.load_state_dict(saved.idle)
-        self.cuts.repeat(saved.cuts, done=self.awaits_state)
+        self.cuts.repeat(saved.cuts, done=self.awaits_state, is_settled=saved.is_settled)
         self.awaits_state = False
         self._decide(saved.decision)
         self._pulling.resume(saved.pulled, saved.floor)

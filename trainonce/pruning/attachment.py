@@ -29,6 +29,7 @@ from trainonce.pruning.schedule import Schedule, Strength
 from trainonce.pruning.settings import PruningSettings, kind_of
 from trainonce.pruning.units import Units
 from trainonce.structure.channels import Example
+from trainonce.structure.families import check_uniform, with_families
 from trainonce.structure.partition import Partition
 from trainonce.structure.plan import Plan
 from trainonce.surgery.fitting import check_fits
@@ -49,6 +50,7 @@ def attach(
     protect: Sequence[str] = (),
     streams: bool = False,
     round_to: int | None = None,
+    uniform: bool | Sequence[str] = False,
     method: Method | str | None = None,
     policy: Policy | None = None,
     schedule: Schedule | None = None,
@@ -76,6 +78,8 @@ def attach(
         protect: Modules that must keep all their channels, as patterns: `["head*", "layer4.*"]`.
         streams: Whether channels under a LayerNorm may go, such as the width of a ViT; see `inspect`.
         round_to: Make widths multiples of this; None: about 1/16 of each width, at most 16.
+        uniform: Keep equally many channels in the same layers of repeated blocks, or patterns of those that
+            do. The small model of a Hugging Face model then loads with a plain `from_pretrained`.
         method: A preset for the next four, such as "paper"; None: this library's, with your changes.
         policy: How channels are chosen; None: a controller network. See `trainonce.policies`.
         schedule: When the search starts and ends, and when the model is cut; None: `Schedule()`.
@@ -97,7 +101,7 @@ def attach(
     # Policies take gradients of the cost when they start, whatever mode the caller is in.
     with torch.inference_mode(False), torch.enable_grad():
         lessons = None if taught_by is None else trained.lessons(taught_by)
-        budget = trained.budget(example, keep_flops, keep_params, protect, streams, round_to)
+        budget = trained.budget(example, keep_flops, keep_params, protect, streams, round_to, uniform)
         _check_length(total_steps, budget)
         pruner = Pruner(trained.algorithm(budget, chosen, followers), lessons)
     return _in_place_of(others, pruner)
@@ -142,6 +146,7 @@ class _Trained:
         protect: Sequence[str],
         streams: bool,
         round_to: int | None,
+        uniform: bool | Sequence[str],
     ) -> Budget:
         """What the dense model may cost."""
         return find_budget(
@@ -153,6 +158,7 @@ class _Trained:
             protect=protect,
             streams=streams,
             round_to=round_to,
+            uniform=uniform,
         )
 
     def algorithm(
@@ -180,6 +186,7 @@ def find_budget(
     protect: Sequence[str],
     streams: bool = False,
     round_to: int | None,
+    uniform: bool | Sequence[str] = False,
 ) -> Budget:
     """The budget of a model whose `trained` parameters an optimizer has; the rest as in `attach`.
 
@@ -187,11 +194,12 @@ def find_budget(
     """
     # Before the model is inspected, which takes a while.
     check_one_budget(keep_flops, keep_params)
+    check_uniform(uniform)
     if isinstance(example, Partition):
         _check_partition(model, example)
     else:
         example = inspect(safe_to_reshape(model), example, protect=protect, streams=streams)
-    units = Units.of(example, trained)
+    units = Units.of(with_families(example, uniform), trained)
     if keep_flops is not None:
         return Budget.of_flops(units, keep_flops, round_to)
     return Budget.of_parameters(units, keep_params or 0, round_to)

@@ -13,10 +13,8 @@ from trainonce.messages.limits import Limits, check_value
 from trainonce.messages.plain_text import shorten
 from trainonce.pruning.ranking import Ranking
 from trainonce.pruning.units import Units
+from trainonce.pruning.widths import Widths, rounded_up, rounding_of
 from trainonce.structure.cost import Meter
-
-WIDEST_ROUNDING = 16
-"""Multiples of 16 fill the vector units of CPUs and GPUs; odd widths can make a smaller model slower."""
 
 CLOSE_ENOUGH = 0.005
 """The share of the whole model that may stay unused before widths are rounded more finely."""
@@ -36,8 +34,11 @@ class Budget:
     meter: Meter
     total: float
     share: float
+    widths: Widths
+    """Which groups change their width together."""
+
     roundings: Tensor
-    """For each group, the number its width should be a multiple of."""
+    """For each family, the number its width should be a multiple of."""
 
     word: str
     """The argument of `attach` that set it: keep_flops or keep_params."""
@@ -74,16 +75,18 @@ class Budget:
                 f"{word} has nothing to count: the model does no multiply-adds on this example. Use "
                 "keep_params instead."
             )
-        roundings = torch.tensor(
-            [_rounding(group.num_channels, group.width, round_to) for group in units.groups], dtype=torch.long
-        )
+        widths = Widths.of(units.groups)
+        of_groups = [rounding_of(group.num_channels, group.width, round_to) for group in units.groups]
+        roundings = widths.roundings(torch.tensor(of_groups, dtype=torch.long))
         ones = torch.ones(len(units), dtype=torch.bool)
-        budget = cls(units, meter, total, float(share), roundings, word, available=ones, required=~ones)
+        budget = cls(
+            units, meter, total, float(share), widths, roundings, word, available=ones, required=~ones
+        )
         smallest = budget.share_of(budget.least())
         if share < smallest:
             raise BudgetError(
                 f"{word}={share} can't be reached: with one channel left in each group that may be cut, "
-                f"{smallest:.4f} remains. {units.why_kept()} Ask for {_up(smallest)} to 1."
+                f"{smallest:.4f} remains. {units.why_kept()} Ask for {rounded_up(smallest)} to 1."
             )
         return budget
 
@@ -92,7 +95,13 @@ class Budget:
         return replace(self, available=masks.bool())
 
     def requiring(self, required: Tensor) -> Budget:
-        """The same budget, to be met without dropping these units: one boolean each."""
+        """The same budget, to be met without dropping these units: one boolean each.
+
+        Nor are units dropped of groups that must stay as wide.
+        """
+        if len(self.widths.members) < len(self.units.groups):
+            families = self.widths.any_of(self.units.per_group(required.long()) > 0)
+            required = families[self.widths.family_of][self.units.group_of]
         return replace(self, required=required)
 
     @property
@@ -119,12 +128,10 @@ class Budget:
         return float(self.cost(masks)) / self.total
 
     def least(self) -> Tensor:
-        """Masks that keep one unit in each group, and everything that is required."""
-        masks = torch.zeros(len(self.units))
-        first = torch.cat(
-            [torch.ones(1, dtype=torch.bool), self.units.group_of[1:] != self.units.group_of[:-1]]
-        )
-        masks[first[: len(masks)]] = 1
+        """Masks that keep one step of each group, and everything that is required."""
+        sizes = self.units.sizes
+        place = torch.arange(len(self.units)) - (sizes.cumsum(0) - sizes)[self.units.group_of]
+        masks = (place < self.widths.steps[self.units.group_of]).float()
         return torch.where(self.required, self.available.to(masks.dtype), masks)
 
     def penalty(self, masks: Tensor) -> Tensor:
@@ -134,8 +141,8 @@ class Budget:
     def line(self, scores: Tensor, *, share: float | None = None) -> float:
         """The threshold on scores above which units cost at most the budget, or another share."""
         target = self.target if share is None else self._allowed(share)
-        ranking = Ranking(self.units, scores, available=self.available, required=self.required)
-        return ranking.score_below(self._largest(ranking, target))
+        ranking = self._ranking(scores)
+        return ranking.score_below(self._largest(ranking, target, torch.ones_like(ranking.sizes)))
 
     def choose(self, scores: Tensor, *, share: float | None = None) -> Tensor:
         """Masks of the highest scores that cost at most the budget, or another share.
@@ -143,24 +150,50 @@ class Budget:
         Widths are round where that fits.
         """
         target = self.target if share is None else max(self._allowed(share), float(self.cost(self.least())))
-        ranking = Ranking(self.units, scores, available=self.available, required=self.required)
+        ranking = self._ranking(scores)
+        widths = self._within(ranking, target, torch.ones_like(ranking.sizes))
+        if not self.widths.are_plain:
+            widths = self._closer(ranking, target, widths)
+        return ranking.masks(widths)
+
+    def _closer(self, ranking: Ranking, target: float, widths: Tensor) -> Tensor:
+        """Widths that use more of the budget, where coarse steps leave some: one family wider, others less."""
+        while target - self._cost_of(ranking, widths) > CLOSE_ENOUGH_OF_BUDGET * target:
+            tried = []
+            for number in (widths < ranking.sizes).nonzero().flatten().tolist():
+                floor = torch.ones_like(widths)
+                floor[number] = widths[number] + 1
+                least = torch.where(ranking.is_required, ranking.sizes, floor)
+                if self._cost_of(ranking, least) <= target:
+                    tried.append(self._within(ranking, target, floor))
+            best = max(tried, key=lambda other: self._cost_of(ranking, other), default=widths)
+            if self._cost_of(ranking, best) <= self._cost_of(ranking, widths):
+                break
+            widths = best
+        return widths
+
+    def _within(self, ranking: Ranking, target: float, floor: Tensor) -> Tensor:
+        """The widths of the highest scores that cost at most the target, none of them below its floor."""
         # Bisect on how many units stay, then round widths, then use up what is left.
-        counts = ranking.counts_of_best(self._largest(ranking, target))
-        counts = self._rounded(ranking, counts)
-        while self._cost_of(ranking, counts) > target:
-            counts = self._step_down(ranking, counts)
+        widths = ranking.widths_of_best(self._largest(ranking, target, floor)).maximum(floor)
+        widths = self._rounded(ranking, widths).maximum(floor)
+        while self._cost_of(ranking, widths) > target:
+            widths = self._step_down(ranking, widths, floor)
         for finest in (
             self.roundings,
             (self.roundings // 2).clamp_min(1),
             (self.roundings // 4).clamp_min(1),
             torch.ones_like(self.roundings),
         ):
-            counts = self._filled(ranking, counts, finest, target)
-            if target - self._cost_of(ranking, counts) <= min(
+            widths = self._filled(ranking, widths, finest, target)
+            if target - self._cost_of(ranking, widths) <= min(
                 CLOSE_ENOUGH * self.total, CLOSE_ENOUGH_OF_BUDGET * target
             ):
                 break
-        return ranking.masks(counts)
+        return widths
+
+    def _ranking(self, scores: Tensor) -> Ranking:
+        return Ranking(self.units, self.widths, scores, available=self.available, required=self.required)
 
     def _allowed(self, share: float) -> float:
         """The largest whole cost whose share is at most this one.
@@ -170,70 +203,71 @@ class Budget:
         below = math.floor(share * self.total)
         return float(below + ((below + 1) / self.total <= share))
 
-    def _largest(self, ranking: Ranking, target: float) -> int:
+    def _largest(self, ranking: Ranking, target: float, floor: Tensor) -> int:
         low, high = 0, int(self.available.sum())
         while low < high:
             middle = (low + high + 1) // 2
-            if self._cost_of(ranking, ranking.counts_of_best(middle)) <= target:
+            if self._cost_of(ranking, ranking.widths_of_best(middle).maximum(floor)) <= target:
                 low = middle
             else:
                 high = middle - 1
         return low
 
-    def _cost_of(self, ranking: Ranking, counts: Tensor) -> float:
-        return float(self.cost(ranking.masks(counts)))
+    def _cost_of(self, ranking: Ranking, widths: Tensor) -> float:
+        return float(self.cost(ranking.masks(widths)))
 
-    def _rounded(self, ranking: Ranking, counts: Tensor) -> Tensor:
-        """Each width at its nearest multiple; whole groups, and groups too narrow for one, as they are."""
+    def _rounded(self, ranking: Ranking, widths: Tensor) -> Tensor:
+        """Each width at its nearest multiple; whole families, and those too narrow for one, as they are."""
         sizes = ranking.sizes
-        rounded = (counts + self.roundings // 2) // self.roundings * self.roundings
-        rounded = torch.where((rounded == 0) | (counts == sizes), counts, rounded)
+        rounded = (widths + self.roundings // 2) // self.roundings * self.roundings
+        rounded = torch.where((rounded == 0) | (widths == sizes), widths, rounded)
         return rounded.minimum(sizes)
 
-    def _step_down(self, ranking: Ranking, counts: Tensor) -> Tensor:
-        """One rounding step less in the group whose next units score lowest."""
+    def _step_down(self, ranking: Ranking, widths: Tensor, floor: Tensor) -> Tensor:
+        """One rounding step less in the family whose next units score lowest."""
         best, chosen = float("inf"), None
-        for number, count in enumerate(counts.tolist()):
-            if count <= 1 or bool(ranking.is_required[number]):
+        for number, width in enumerate(widths.tolist()):
+            least = int(floor[number])
+            if width <= least or bool(ranking.is_required[number]):
                 continue
             step = int(self.roundings[number])
             # Below one step the width is halved: rounding never empties a layer at once.
-            fewer = (count - 1) // step * step or count // 2
-            mean = float(ranking.scores_of(number)[fewer:count].mean())
+            fewer = max((width - 1) // step * step or width // 2, least)
+            mean = ranking.mean_score(number, fewer, width)
             if mean < best:
                 best, chosen = mean, (number, fewer)
-        assert chosen is not None, "checked before: one unit per group and everything required fit the budget"
-        counts = counts.clone()
-        counts[chosen[0]] = chosen[1]
-        return counts
+        assert chosen is not None, "checked before: one step per group and everything required fit the budget"
+        widths = widths.clone()
+        widths[chosen[0]] = chosen[1]
+        return widths
 
-    def _filled(self, ranking: Ranking, counts: Tensor, steps: Tensor, target: float) -> Tensor:
-        """Widen the groups whose next units score highest, for as long as a step fits under the target."""
-        counts = counts.clone()
+    def _filled(self, ranking: Ranking, widths: Tensor, steps: Tensor, target: float) -> Tensor:
+        """Widen the families whose next units score highest, for as long as a step fits under the target."""
+        widths = widths.clone()
         full: set[int] = set()
-        while len(full) < len(counts):
+        while len(full) < len(widths):
             best, chosen = -float("inf"), None
-            for number, count in enumerate(counts.tolist()):
+            for number, width in enumerate(widths.tolist()):
                 size = int(ranking.sizes[number])
-                if number in full or count == size:
+                if number in full or width == size:
                     continue
                 step = int(steps[number])
-                more = min(size, (count // step + 1) * step)
-                mean = float(ranking.scores_of(number)[count:more].mean())
+                more = min(size, (width // step + 1) * step)
+                mean = ranking.mean_score(number, width, more)
                 if mean > best:
                     best, chosen = mean, (number, more)
             if chosen is None:
                 break
             number, more = chosen
-            before = int(counts[number])
-            counts[number] = more
-            cost = self._cost_of(ranking, counts)
+            before = int(widths[number])
+            widths[number] = more
+            cost = self._cost_of(ranking, widths)
             if cost > target:
-                counts[number] = before
+                widths[number] = before
                 full.add(number)
             elif target - cost <= FULL * self.total:
                 break
-        return counts
+        return widths
 
 
 def check_one_budget(keep_flops: object, keep_params: object) -> None:
@@ -264,18 +298,3 @@ def check_share(word: str, share: object) -> None:
         else "0.45 keeps 45 % of the whole model."
     )
     raise BudgetError(f"{word} must be above 0 and at most 1, got {shorten(share)}. {meant}")
-
-
-def _rounding(num_channels: int, width: int, round_to: int | None) -> int:
-    """What a group's width is rounded to: a power of two near 1/16 of it, at most 16; 1 for heads."""
-    if round_to is not None:
-        return min(round_to, num_channels)
-    if width > 1:
-        return 1
-    sixteenth = max(1, num_channels // 16)
-    return min(WIDEST_ROUNDING, 1 << (sixteenth.bit_length() - 1))
-
-
-def _up(share: float) -> float:
-    """A share rounded up to four digits, so that asking for it works."""
-    return min(1.0, (int(share * 10_000) + 1) / 10_000)

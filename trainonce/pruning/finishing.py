@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainonce.execution.comparison import first_nan_buffer, first_not_finite
 from trainonce.pruning.algorithm import AutoTrainOnce
 from trainonce.pruning.guards.stepwatch import StepWatch
+from trainonce.pruning.notices import warn_user
 
 
 def refusal_to_finish(algorithm: AutoTrainOnce, watch: StepWatch) -> str | None:
@@ -39,3 +40,11 @@ def _why_not_ready(algorithm: AutoTrainOnce, watch: StepWatch) -> str:
         f"{when}, before the dropped channels were at zero. Train to the end, or attach with the right "
         "total_steps."
     )
+
+
+def settle(algorithm: AutoTrainOnce) -> None:
+    """Make the small model one that its configuration builds, if equal widths were asked for."""
+    if (words := algorithm.cuts.settle()) is not None:
+        warn_user(
+            f"the small model can't be built from its configuration ({words}). Save it with trainonce.save."
+        )

@@ -19,6 +19,9 @@ from trainonce.pruning.guards.copies import Copies, copies_in
 from trainonce.pruning.guards.shadows import Shadow, shadows_in
 from trainonce.pruning.notices import Notices
 from trainonce.structure.plan import Plan
+from trainonce.structure.settings import SettingChange
+from trainonce.surgery.settings import HELD_AS
+from trainonce.surgery.settling import Scales, settle
 from trainonce.surgery.slicing import apply_plan
 
 _OWN = frozenset({"_modules", "_parameters", "_buffers"})
@@ -95,6 +98,16 @@ class Followers:
             raise
         for aside in kept_aside:
             aside.renew()
+
+    def settle(self, changes: Sequence[SettingChange], scales: Scales) -> None:
+        """Settle all followers, as the model has been."""
+        for holder in [*self._holders, *self.look()]:
+            modules, shadows = self._copies_in(holder)
+            for copy in modules:
+                settle(copy, changes if vars(copy).get(HELD_AS) is not None else ())
+            for shadow in shadows:
+                if shadow.parameter in scales:
+                    shadow.tensor.data.copy_(scales[shadow.parameter](shadow.tensor.data))
 
     def _copies_in(self, holder: object) -> tuple[list[nn.Module], list[Shadow]]:
         """The copies in a holder; averages of bare tensors count only where no module is."""

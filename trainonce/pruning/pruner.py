@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from trainonce.errors import PrunerError
 from trainonce.pruning.algorithm import AutoTrainOnce
-from trainonce.pruning.finishing import refusal_to_finish
+from trainonce.pruning.finishing import refusal_to_finish, settle
 from trainonce.pruning.guards.stepwatch import StepWatch
 from trainonce.pruning.loading import check_can_load, resume_teaching
 from trainonce.pruning.notices import warn_user
 from trainonce.pruning.optimizers import members_of
 from trainonce.pruning.policies.policy import Policy
 from trainonce.pruning.progress import Progress
-from trainonce.pruning.pruner_state import STATE_VERSION, check_pruner_state
+from trainonce.pruning.pruner_state import STATE_VERSION, check_pruner_state, fingerprint_of
 from trainonce.pruning.restored import note_restored
 from trainonce.pruning.saved_run import SavedRun
 from trainonce.pruning.schedule import FEW_UPDATES, Phase, Schedule, ShortRunWarning, enough_steps
@@ -113,6 +113,7 @@ class Pruner:
             raise PrunerError(words)
         if self._algorithm.awaits_cut:
             self._algorithm.cut()
+        settle(self._algorithm)
         self._is_finished = True
         self.detach()
         return self.model
@@ -243,7 +244,8 @@ class Pruner:
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values that resume the run, together with the model's and optimizer's state."""
-        state = {"version": STATE_VERSION, "groups": self._fingerprint(), **self._algorithm.state_dict()}
+        groups = fingerprint_of(self._units, self._budget)
+        state = {"version": STATE_VERSION, "groups": groups, **self._algorithm.state_dict()}
         return state if self.lessons is None else state | {"teacher": self.lessons.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -270,7 +272,7 @@ class Pruner:
         self._check_attached("load_state_dict")
         check_pruner_state(
             state,
-            fingerprint=self._fingerprint(),
+            fingerprint=fingerprint_of(self._units, self._budget),
             total_steps=self.total_steps,
             units=self._units,
             policy=self.policy,
@@ -292,7 +294,3 @@ class Pruner:
                 f"{method}() was called on a restored model before the pruner knows its run. Call "
                 "load_state_dict with the state that trainonce.restore was given."
             )
-
-    def _fingerprint(self) -> dict[str, Any]:
-        sizes = {group.name: group.num_channels for group in self._units.groups}
-        return {"sizes": sizes, "share": self._budget.share, "counts": self._budget.word}

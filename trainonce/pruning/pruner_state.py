@@ -11,6 +11,7 @@ from torch import Tensor
 
 from trainonce.errors import PlanError, PrunerError
 from trainonce.messages.plain_text import quoted, shown
+from trainonce.pruning.budget import Budget
 from trainonce.pruning.policies.policy import Policy
 from trainonce.pruning.restored import are_same_cuts
 from trainonce.pruning.saved_run import unpacked_plan
@@ -77,6 +78,17 @@ def check_pruner_state(
         ) from None
 
 
+def fingerprint_of(units: Units, budget: Budget) -> dict[str, Any]:
+    """What a run is about: its groups and its budget."""
+    families = {group.name: group.family for group in units.groups if group.family is not None}
+    return {
+        "sizes": {group.name: group.num_channels for group in units.groups},
+        "share": budget.share,
+        "counts": budget.word,
+        **({"families": families} if families else {}),
+    }
+
+
 def check_saved_plans(state: Mapping[str, Any], wanted: Sequence[Plan]) -> None:
     """Raise PrunerError unless the plans in a state are those of its cuts; older states have none."""
     packed = state.get("plans", [])
@@ -104,6 +116,8 @@ def _difference(state: Mapping[str, Any], fingerprint: Mapping[str, Any], total_
     for key, name in names.items():
         if not _is_equal(found.get(key), wanted[key]):
             return f"its {name} is {shown(found.get(key))}, here it is {shown(wanted[key])}"
+    if found.get("families") != wanted.get("families"):
+        return "it has equal widths, or other ones, and here it is the other way round"
     return "its model has other groups of channels"
 
 

@@ -27,6 +27,8 @@ class SavedRun:
     floor: Tensor | None
     policy: Mapping[str, Any]
     idle: Mapping[str, int]
+    is_settled: bool
+    """Whether the small model was made one that its configuration builds."""
     gates: Tensor | None
     """Which writers the controller's gates are on; None if it has none."""
 
@@ -46,6 +48,7 @@ class SavedRun:
             policy=state["policy"],
             # Older states don't have it.
             idle=dict(state.get("idle", {})),
+            is_settled=state.get("settled") is True,
             gates=state.get("gates"),
         )
 

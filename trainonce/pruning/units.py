@@ -107,6 +107,11 @@ class Units:
                 kept_here[group.name] = f"{frozen[0]} is not trained by the optimizer"
             else:
                 groups.append(group)
+        halted = {group.family: group.name for group in partition.prunable_groups if group.name in kept_here}
+        halted.pop(None, None)
+        for group in [group for group in groups if group.family in halted]:
+            groups.remove(group)
+            kept_here[group.name] = f"equal widths: {halted[group.family]} is kept"
         first = dict(zip((group.name for group in partition.groups), _starts(partition.groups), strict=True))
         empty = torch.zeros(0, dtype=torch.long)
         return cls(

@@ -203,6 +203,7 @@ def inspect_within_budget(run: Run, model: nn.Module, shape: DataSet | Shape) ->
         protect=run.protect,
         streams=run.streams,
         round_to=run.round_to,
+        uniform=run.uniform,
     )
     return partition
 

@@ -63,6 +63,12 @@ class ChannelGroup(ComparedByContent):
     kept_because: str | None
     """Why this group can't be cut; None if it can."""
 
+    step: int = 1
+    """How many units stay is a multiple of this: some operators take no other sizes."""
+
+    family: str | None = None
+    """Groups of one family keep equally many steps; None: this one goes by itself."""
+
     def __repr__(self) -> str:
         """One line."""
         units = f"{self.num_channels} channels" if self.width == 1 else f"{self.num_channels} x {self.width}"

@@ -20,6 +20,7 @@ from trainonce.structure.channels import (
     count_alive,
     full_size,
 )
+from trainonce.structure.configuration import Configuration
 from trainonce.structure.equality import ComparedByContent
 from trainonce.structure.norms import NormScale
 from trainonce.structure.shares import Share, measure_shares
@@ -79,6 +80,9 @@ class Partition(ComparedByContent):
     swaps: tuple[Swap, ...] = ()
     """Modules that compute in another way once they are cut."""
 
+    configuration: Configuration | None = None
+    """What the model was built from, if it says so; with settings, plans also change those."""
+
     @property
     def macs(self) -> int:
         """Multiply-adds of the whole model on the example."""
@@ -91,12 +95,12 @@ class Partition(ComparedByContent):
 
     @property
     def prunable_macs(self) -> int:
-        """Multiply-adds that would be saved if every prunable group kept a single channel."""
+        """Multiply-adds that would be saved if every prunable group kept as little as it may: one channel."""
         masks: list[Tensor] = []
         for group in self.groups:
             mask = torch.ones(group.num_channels, dtype=torch.long)
             if group.kept_because is None:
-                mask[1:] = 0
+                mask[group.step :] = 0
             masks.append(mask)
         alive = torch.cat([*masks, torch.ones(1, dtype=torch.long)])
         return self.macs - sum(count_alive(contraction, alive) for contraction in self.contractions)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
@@ -15,10 +15,14 @@ from trainonce.errors import PlanError
 from trainonce.execution.outline import outline_of
 from trainonce.messages.limits import SEED, Limits, check_value
 from trainonce.messages.plain_text import shorten, shown
-from trainonce.structure.channels import AttributeChange, AxisCut, ChannelGroup, Example, Role
+from trainonce.structure.agreement import settings_for
+from trainonce.structure.axes import axis_cuts
+from trainonce.structure.channels import AttributeChange, AxisCut, ChannelGroup, Example
+from trainonce.structure.families import with_families
 from trainonce.structure.norms import NormScale, used_norms
 from trainonce.structure.partition import Partition
 from trainonce.structure.plan_fields import read_fields, version_of
+from trainonce.structure.settings import SettingChange
 from trainonce.structure.swaps import Swap, used_swaps
 from trainonce.structure.table import Column, Row, Table, as_percent, in_units
 
@@ -54,6 +58,9 @@ class Plan:
     swaps: tuple[Swap, ...] = ()
     """Modules that compute in another way once they are cut."""
 
+    settings: tuple[SettingChange, ...] = ()
+    """What changes in the configuration of the model, so that it builds the small one."""
+
     @classmethod
     def from_masks(cls, partition: Partition, masks: Mapping[str, Tensor]) -> Plan:
         """The plan that keeps exactly the channels whose mask is not zero.
@@ -86,36 +93,43 @@ class Plan:
             for name, mask in alive.items()
             if not bool(mask.all())
         }
-        cuts = _axis_cuts(partition, alive)
+        cuts = axis_cuts(partition, alive)
+        attributes = partition.sizes.changes(torch.cat([*alive.values(), torch.ones(0, dtype=torch.bool)]))
         return cls(
             model=partition.model,
             kept=kept,
             shapes=dict(partition.shapes),
             cuts=cuts,
-            attributes=partition.sizes.changes(torch.cat([*alive.values(), torch.ones(0, dtype=torch.bool)])),
+            attributes=attributes,
             example=partition.example,
             outline=outline_of(partition.example),
             norms=used_norms(partition.norms, ((cut.tensor, cut.axis) for cut in cuts)),
             swaps=used_swaps(partition.swaps, ((cut.tensor, cut.axis) for cut in cuts)),
+            settings=settings_for(partition, alive, cuts, attributes),
         )
 
     @classmethod
-    def random(cls, partition: Partition, *, keep: float, seed: int = 0) -> Plan:
+    def random(
+        cls, partition: Partition, *, keep: float, seed: int = 0, uniform: bool | Sequence[str] = False
+    ) -> Plan:
         """A plan that keeps a random share of every group that may be cut, at least one channel of each.
 
         Args:
             partition: What `trainonce.inspect` found.
             keep: The share that stays, above 0 and at most 1.
             seed: Selects which channels stay.
+            uniform: Whether groups of the same role in repeated blocks keep equally many channels, or
+                patterns of those that do; see `attach`.
         """
         _check_partition(partition)
+        partition = with_families(partition, uniform)
         check_value("keep", keep, _SHARE, "With 0.5, half of each group stays.", error=PlanError)
         check_value("seed", seed, SEED, error=PlanError)
         generator = torch.Generator().manual_seed(seed)
         masks = {}
         for group in partition.prunable_groups:
             mask = torch.zeros(group.num_channels, dtype=torch.bool)
-            num_kept = max(1, round(keep * group.num_channels))
+            num_kept = group.step * max(1, round(keep * group.num_channels / group.step))
             mask[torch.randperm(group.num_channels, generator=generator)[:num_kept]] = True
             masks[group.name] = mask
         return cls.from_masks(partition, masks)
@@ -165,11 +179,13 @@ class Plan:
 
     def to_data(self) -> dict[str, Any]:
         """The plan as JSON takes it."""
-        # Only a plan that needs them is of a newer version: an older trainonce would leave them out.
         norms = {"norms": [list(astuple(norm)) for norm in self.norms]} if self.norms else {}
-        swaps = {"swaps": [[s.module, s.kind, s.axis, list(s.tensors)] for s in self.swaps]}
+        swaps = (
+            {"swaps": [[s.module, s.kind, s.axis, list(s.tensors)] for s in self.swaps]} if self.swaps else {}
+        )
+        settings = {"settings": [list(astuple(change)) for change in self.settings]} if self.settings else {}
         return {
-            "version": version_of(self.norms, self.swaps),
+            "version": version_of(norms, swaps | settings),
             "model": self.model,
             "kept": {name: list(channels) for name, channels in self.kept.items()},
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
@@ -177,7 +193,8 @@ class Plan:
             "attributes": [[a.module, a.name, a.index, a.before, a.after] for a in self.attributes],
             "outline": self.outline,
             **norms,
-            **(swaps if self.swaps else {}),
+            **swaps,
+            **settings,
         }
 
     @classmethod
@@ -215,36 +232,12 @@ def _check_mask(group: ChannelGroup, mask: Tensor) -> None:
             f"the plan empties {group.name!r}: nothing would pass through. Keep at least one of its "
             f"{group.num_channels} channels."
         )
+    if (left := int(mask.bool().sum())) % group.step:
+        raise PlanError(
+            f"the plan keeps {left} channels of {group.name!r}, but the model runs only with multiples of "
+            f"{group.step}. Keep {max(group.step, left // group.step * group.step)}."
+        )
     if group.kept_because is not None and not bool(mask.all()):
         raise PlanError(
             f"group {group.name!r} may not be cut: {group.kept_because}. Leave it out of the masks."
         )
-
-
-def _axis_cuts(partition: Partition, alive: Mapping[str, Tensor]) -> tuple[AxisCut, ...]:
-    kept_on_axis: dict[tuple[str, int], Tensor] = {}
-    silenced: dict[tuple[str, int], bool] = {}
-    for group in partition.groups:
-        if bool(alive[group.name].all()):
-            continue
-        for part in group.slices:
-            key = (part.tensor, part.axis)
-            if key not in kept_on_axis:
-                kept_on_axis[key] = torch.ones(partition.shapes[part.tensor][part.axis], dtype=torch.bool)
-                silenced[key] = part.role is Role.WRITER
-            kept_on_axis[key][part.positions] &= alive[group.name][part.channels]
-    for tensor, axis in kept_on_axis:
-        if not bool(kept_on_axis[tensor, axis].any()):
-            raise PlanError(
-                f"the plan empties axis {axis} of {tensor}: nothing would pass through. Keep at least one "
-                "channel that uses it."
-            )
-    return tuple(
-        AxisCut(
-            tensor=tensor,
-            axis=axis,
-            kept=tuple(kept.nonzero().flatten().tolist()),
-            silenced=silenced[tensor, axis],
-        )
-        for (tensor, axis), kept in kept_on_axis.items()
-    )

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainonce.errors import PlanError
 from trainonce.messages.plain_text import quoted, shown
 from trainonce.structure.channels import AttributeChange, AxisCut
 from trainonce.structure.norms import NormScale
+from trainonce.structure.settings import SettingChange
 from trainonce.structure.swaps import KINDS, Swap
 
 PLAN_VERSION = 3
 OLDER_VERSION = 1
-"""Plans that scale no norm and swap no module; those that only scale norms have version 2."""
 
 
-def version_of(norms: Sequence[NormScale], swaps: Sequence[Swap]) -> int:
-    """The oldest version that can hold a plan."""
-    return PLAN_VERSION if swaps else 2 if norms else OLDER_VERSION
+def version_of(norms: Mapping[str, Any], newer: Mapping[str, Any]) -> int:
+    """The oldest version that reads these fields: an older trainonce would leave out what it doesn't know."""
+    return PLAN_VERSION if newer else 2 if norms else OLDER_VERSION
 
 
 def read_fields(data: Any) -> dict[str, Any]:
@@ -54,6 +54,7 @@ def read_fields(data: Any) -> dict[str, Any]:
             outline=data.get("outline"),
             norms=tuple(map(_norm, data.get("norms", []))),
             swaps=tuple(map(_swap, data.get("swaps", []))),
+            settings=tuple(map(_setting, data.get("settings", []))),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise PlanError(
@@ -81,6 +82,14 @@ def _swap(fields: Any) -> Swap:
     if kind not in KINDS or type(axis) is not int or axis not in (-1, 0, 1) or type(tensors) is not list:
         raise TypeError(f"expected a module to swap, got {quoted(fields)}")
     return Swap(_text(module), kind, axis, tuple(map(_text, tensors)))
+
+
+def _setting(fields: Any) -> SettingChange:
+    path, before, after, like = fields
+    for number in (before, after):
+        if number is not None and (type(number) not in (int, float) or not number >= 0):
+            raise TypeError(f"expected a number that is not negative, got {quoted(number)}")
+    return SettingChange(_text(path), before, after, _text(like))
 
 
 def _text(value: Any) -> str:

@@ -18,7 +18,7 @@ from trainonce.structure.channels import ChannelGroup, Contraction, Factor
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What vanishes when one group keeps only its first channel and all others stay whole."""
+    """What vanishes when one group keeps only its first channel (or step) and all others stay whole."""
 
     macs: int
     parameters: int
@@ -30,8 +30,9 @@ def measure_shares(
     """One `Share` per group, in their order, whether the group may be cut or not."""
     widths = torch.tensor([group.num_channels for group in groups], dtype=torch.long)
     group_of_channel = torch.repeat_interleave(torch.arange(len(widths)), widths)
-    is_first = torch.zeros(len(group_of_channel), dtype=torch.bool)
-    is_first[(widths.cumsum(0) - widths)[widths > 0]] = True
+    steps = torch.tensor([group.step for group in groups], dtype=torch.long)
+    starts = widths.cumsum(0) - widths
+    is_first = torch.arange(len(group_of_channel)) < (starts + steps)[group_of_channel]
     # Channel -1 is always alive: as the last entry of both vectors, it belongs to no group.
     group_of_channel = torch.cat([group_of_channel, torch.tensor([-1])])
     is_first = torch.cat([is_first, torch.tensor([True])])

@@ -52,6 +52,7 @@ def joined(first: Plan, second: Plan) -> Plan:
         cuts[cut.tensor, cut.axis] = (
             cut if before is None else replace(cut, kept=_numbers(cut.kept, before.kept))
         )
+    stood = {change.path: change for change in first.settings}
     return replace(
         first,
         kept=kept,
@@ -59,6 +60,14 @@ def joined(first: Plan, second: Plan) -> Plan:
         attributes=_changes_in_all(first.attributes, second.attributes),
         norms=tuple({norm.module: norm for norm in (*first.norms, *second.norms)}.values()),
         swaps=tuple({swap.module: swap for swap in (*first.swaps, *second.swaps)}.values()),
+        settings=tuple(
+            {
+                change.path: replace(change, before=stood[change.path].before)
+                if change.path in stood
+                else change
+                for change in (*first.settings, *second.settings)
+            }.values()
+        ),
     )
 
 

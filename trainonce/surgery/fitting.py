@@ -11,6 +11,7 @@ from trainonce.errors import PlanError
 from trainonce.messages.plain_text import quoted, shown
 from trainonce.structure.plan import Plan
 from trainonce.surgery.remembered_sizes import get_attribute
+from trainonce.surgery.settings import check_settings
 from trainonce.surgery.swaps import check_swaps
 from trainonce.tracing.norms import find_norms
 
@@ -95,6 +96,7 @@ def _check_cuts(model: nn.Module, plan: Plan) -> None:
     modules = dict(model.named_modules())
     _check_norms(modules, plan)
     check_swaps(modules, plan)
+    check_settings(model, plan.settings)
     for change in plan.attributes:
         found = get_attribute(modules.get(change.module), change.name, change.index)
         if found != change.before:

@@ -20,6 +20,7 @@ from trainonce.surgery import proof
 from trainonce.surgery.fitting import check_fits
 from trainonce.surgery.norms import folded, unfolded
 from trainonce.surgery.optimizer_state import check_owned
+from trainonce.surgery.settings import refusal_of_settings
 from trainonce.surgery.sharding import refusal_of_shards
 from trainonce.surgery.slicing import apply_plan, plans_of, silence
 from trainonce.tracing.trace import trace
@@ -96,7 +97,8 @@ def shrink(
     Weights of norms that must be scaled are scaled whenever the norm runs; see `surgery.norms`.
     """
     if isinstance(plan, Plan):
-        plan = replace(plan, norms=unfolded(plan.norms))
+        # While it is trained the model isn't yet what its configuration would build.
+        plan = replace(plan, norms=unfolded(plan.norms), settings=())
     return _cut(model, plan, optimizer)
 
 
@@ -165,6 +167,11 @@ def _cut_and_prove(
                 "model is unchanged; inspect it again."
             )
         apply_plan(model, plan, optimizers=optimizers)
+    if plan.settings and (words := refusal_of_settings(model, example)) is not None:
+        raise PlanError(
+            f"the small model can't be built from its configuration ({words}). The model is unchanged; make "
+            "the plan without uniform."
+        )
     if refusal is None and (refusal := proof.backward_refusal(model, example)):
         raise PlanError(
             f"no gradient flows through the cut model ({refusal}). The model is unchanged; inspect it again."

@@ -164,7 +164,7 @@ def _change(norm: NormScale, ratio: float) -> ScaledWeight:
 
 def fold_norms(model: nn.Module) -> bool:
     """Put factors into weights for good, so that norms are plain again; whether there were any."""
-    found = [(module, hook) for module in model.modules() for hook in _hooks_of(module)]
+    found = [(module, hook) for module in model.modules() for hook in weight_scales(module)]
     for module, hook in found:
         weight = module._parameters[hook.name]
         if weight is not None:
@@ -190,14 +190,15 @@ def _weight_of(module: nn.Module, norm: NormScale) -> Tensor:
     return weight
 
 
-def _hooks_of(module: nn.Module) -> list[ScaledWeight]:
+def weight_scales(module: nn.Module) -> list[ScaledWeight]:
+    """The factors that a module gives its weights whenever it runs."""
     found = map(_hook_in, module._forward_pre_hooks.values())
     return [hook for hook in found if isinstance(hook, ScaledWeight)]
 
 
 def _scale_when_run(module: nn.Module, norm: NormScale, factor: float) -> None:
     name = norm.tensor.rpartition(".")[2]
-    known = next((hook for hook in _hooks_of(module) if hook.name == name), None)
+    known = next((hook for hook in weight_scales(module) if hook.name == name), None)
     if known is not None:
         _remove(module, name)
         factor *= known.factor

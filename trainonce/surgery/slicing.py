@@ -20,6 +20,7 @@ from trainonce.surgery.narrowing import narrow_state, narrowed
 from trainonce.surgery.norms import scale_norms
 from trainonce.surgery.optimizer_state import foreign_state
 from trainonce.surgery.remembered_sizes import mend_sizes, set_attribute
+from trainonce.surgery.settings import change_settings
 from trainonce.surgery.swaps import swap_modules
 
 PLANS = "_trainonce_plans"
@@ -78,6 +79,7 @@ def apply_plan(model: nn.Module, plan: Plan, *, optimizers: Sequence[torch.optim
     for module in modules.values():
         mend_sizes(module)
     swap_modules(model, plan)
+    change_settings(model, plan.settings)
     drop_caches(model)
     model.__dict__[PLANS] = (*model.__dict__.get(PLANS, ()), plan.to_json())
 

@@ -178,7 +178,8 @@ def random_masks(
         if group.kept_because is not None:
             continue
         share = 0.3 + 0.6 * float(torch.rand((), generator=generator))
-        num_kept = min(max(1, round(share * group.num_channels)), group.num_channels - 1)
+        num_steps = group.num_channels // group.step
+        num_kept = group.step * min(max(1, round(share * num_steps)), num_steps - 1)
         order = torch.randperm(group.num_channels, generator=generator)
         if dropped is not Dropped.ANY:
             order = order.sort(descending=dropped is Dropped.FIRST).values

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from trainonce.errors import ModelError
 from trainonce.messages.plain_text import shorten
 from trainonce.structure.channels import ChannelGroup, Contraction, Example, Factor, Role, Slice
+from trainonce.structure.configuration import find_configuration
 from trainonce.structure.norms import used_norms
 from trainonce.structure.partition import Partition
 from trainonce.structure.swaps import used_swaps
@@ -121,8 +122,15 @@ def number_channels(recording: Recording, order: Mapping[str, int]) -> Numbering
                     )
                 )
     names: dict[str, int] = {}
+    steps = _steps(recording)
     groups = tuple(
-        _group(slices[number], len(roots), book.reason(int(reason_ids[roots[0]])) or None, names)
+        _group(
+            slices[number],
+            len(roots),
+            book.reason(int(reason_ids[roots[0]])) or None,
+            names,
+            1 if steps is None else int(steps[roots].max()),
+        )
         for number, roots in enumerate(members)
     )
     starts = torch.tensor([0, *(group.num_channels for group in groups)]).cumsum(0)
@@ -161,7 +169,22 @@ def _unique_in_order(numbers: Tensor) -> Tensor:
     return unique[first.argsort()]
 
 
-def _group(slices: list[Slice], num_channels: int, reason: str | None, names: dict[str, int]) -> ChannelGroup:
+def _steps(recording: Recording) -> Tensor | None:
+    """For every label, the number that a multiple of its group must stay of; None if all may."""
+    book = recording.book
+    if not recording.multiples:
+        return None
+    steps = torch.ones(book.num_labels, dtype=torch.long)
+    for layer, multiple in recording.multiples:
+        roots, counts = torch.unique(book.roots(layer.ids.abs().flatten()), return_counts=True)
+        needed = multiple // torch.gcd(counts, torch.tensor(multiple))
+        steps[roots] = torch.lcm(steps[roots], needed)
+    return steps
+
+
+def _group(
+    slices: list[Slice], num_channels: int, reason: str | None, names: dict[str, int], step: int
+) -> ChannelGroup:
     writers = [part for part in slices if part.role is Role.WRITER]
     main = (writers or slices)[0]
     width = main.positions.numel() // num_channels
@@ -169,7 +192,11 @@ def _group(slices: list[Slice], num_channels: int, reason: str | None, names: di
         reason = "no parameter writes it"
     if reason is None and num_channels == 1:
         reason = f"its {width} channels can only be cut together"
-    return ChannelGroup(_unique_name(main, names), num_channels, width, tuple(slices), reason)
+    if reason is None and (num_channels % step or num_channels == step):
+        reason = f"the model runs only with multiples of {step} of them"
+    return ChannelGroup(
+        _unique_name(main, names), num_channels, width, tuple(slices), reason, step if reason is None else 1
+    )
 
 
 def _role(recording: Recording, slot: Slot) -> Role:
@@ -206,7 +233,13 @@ def _factor(vectors: list[Tensor]) -> Factor:
     if len(vectors) == 1:
         channels, counts = torch.unique(vectors[0], return_counts=True)
         return Factor(counts, channels[:, None])
-    rows, counts = torch.unique(torch.stack(vectors, dim=1), dim=0, return_counts=True)
+    # One number per row: a one-dimensional unique is many times faster than one over rows.
+    codes = torch.zeros_like(vectors[0])
+    for vector in vectors:
+        codes = torch.unique(codes * (int(vector.max()) + 2) + vector + 1, return_inverse=True)[1]
+    counts = torch.bincount(codes)
+    rows = torch.zeros(len(counts), len(vectors), dtype=torch.long)
+    rows[codes] = torch.stack(vectors, dim=1)
     return Factor(counts, rows)
 
 
@@ -254,4 +287,5 @@ def build_partition(model: nn.Module, recording: Recording, rules: SizeRules, ex
         sizes=rules.in_channels(numbering.prunable_channels()),
         norms=used_norms(recording.norms.values(), _prunable_axes(numbering.groups)),
         swaps=used_swaps(recording.swaps.values(), _prunable_axes(numbering.groups)),
+        configuration=find_configuration(model),
     )

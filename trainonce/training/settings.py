@@ -82,6 +82,11 @@ class Settings:
         int,
         at_least=1,
     )
+    uniform: bool = setting(
+        False,
+        "keep equally many channels in the same layers of repeated blocks, as most model formats want it",
+        bool,
+    )
     method: str = setting(
         DEFAULT_METHOD,
         "pruning method; paper: the paper's controller, phases and constant lambda, with a single cut",

@@ -20,6 +20,7 @@ from trainonce.tracing.state.expressions import (
     AxisSize,
     Operation,
     TracedInt,
+    leaves,
     leaves_of,
     map_leaves,
     source_of,
@@ -180,7 +181,7 @@ class CallMode(TorchFunctionMode):
             return
         layers = []
         for axis, source in enumerate(sizes[: result.dim()]):
-            if not isinstance(source, Attribute | AxisSize | Operation) or result.shape[axis] < 2:
+            if result.shape[axis] < 2 or not _may_change(source):
                 continue
             ids = self.tracer.book.fresh(result.shape[axis]).reshape(
                 [-1 if other == axis else 1 for other in range(result.dim())]
@@ -203,6 +204,14 @@ class CallMode(TorchFunctionMode):
         tracer.recording.movements.append(
             Movement(tracer.where(), func, before, tuple(value for value in results if value is not None))
         )
+
+
+def _may_change(source: Any) -> bool:
+    """Whether a cut can change a size: it comes from an attribute, or from an axis that has labels."""
+    return any(
+        isinstance(leaf, Attribute) or any(leaf.axis in layer.varying for layer in leaf.value.layers)
+        for leaf in leaves(source)
+    )
 
 
 def _is_size(item: Any) -> bool:

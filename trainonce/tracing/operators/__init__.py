@@ -3,6 +3,7 @@
 from trainonce.tracing.operators import (
     contraction,
     convolution,
+    experts,
     joining,
     movement,
     normalization,
@@ -15,6 +16,7 @@ from trainonce.tracing.operators import (
 __all__ = [
     "contraction",
     "convolution",
+    "experts",
     "joining",
     "movement",
     "normalization",

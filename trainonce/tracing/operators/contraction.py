@@ -121,10 +121,8 @@ def _one_each(
     """
 
     def refines(fine: Layer, coarse: Layer) -> bool:
-        pairs = torch.stack(
-            [call.book.roots(fine.ids.flatten()).abs(), call.book.roots(coarse.ids.flatten()).abs()]
-        )
-        return torch.unique(pairs, dim=1).shape[1] == torch.unique(pairs[1]).numel()
+        inner, outer = (call.book.roots(layer.ids.flatten()).abs() for layer in (fine, coarse))
+        return torch.unique(inner * call.book.num_labels + outer).numel() == torch.unique(outer).numel()
 
     pairs = [(mine, other) for mine in ours for other in theirs]
     mine, other = next(((a, b) for a, b in pairs if refines(a, b) or refines(b, a)), pairs[0])

@@ -6,13 +6,14 @@ Labels that meet are tied. Whether a silent channel stays silent is found by try
 from __future__ import annotations
 
 import itertools
+import math
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from trainonce.tracing.operators.registry import Call, Layers, aten, rule
-from trainonce.tracing.state.labels import Layer, align
+from trainonce.tracing.state.labels import MOST_SPREAD_LABELS, Layer, align
 
 
 @rule(aten._prelu_kernel, aten.hardswish, aten.hardswish_)
@@ -26,6 +27,7 @@ def pointwise(call: Call) -> Layers:
     ]
     if not all(value is None or value.is_weight for value in map(call.value, operands)):
         aligned = _without_strange_tables(aligned)
+    aligned = _without_wide(call, aligned)
     aligned = [_meet(call, number, extents, aligned) for number in range(len(operands))]
     clusters: list[dict[int, Layer]] = []
     for number, layers in enumerate(aligned):
@@ -49,6 +51,19 @@ def _without_strange_tables(aligned: list[list[Layer]]) -> list[list[Layer]]:
     """Leave out tables that meet data which varies along other axes (heads and dims under a rotation)."""
     data = {layer.varying for layers in aligned for layer in layers if not layer.is_table}
     return [[layer for layer in layers if not layer.is_table or layer.varying in data] for layers in aligned]
+
+
+def _without_wide(call: Call, aligned: list[list[Layer]]) -> list[list[Layer]]:
+    """Keep and leave out labels that would spread over too many elements where they meet."""
+    wide: set[int] = set()
+    for layers, partners in itertools.combinations(aligned, 2):
+        for layer, partner in itertools.product(layers, partners):
+            shared = set(layer.varying) & set(partner.varying)
+            spread = torch.broadcast_shapes(layer.ids.shape, partner.ids.shape) if shared else ()
+            if math.prod(spread) > MOST_SPREAD_LABELS and len(set(layer.varying) | set(partner.varying)) > 1:
+                call.keep((layer, partner), f"{call.words} in {call.where} mixes it with other axes")
+                wide |= {id(layer), id(partner)}
+    return [[layer for layer in layers if id(layer) not in wide] for layers in aligned] if wide else aligned
 
 
 def _overlap(cluster: dict[int, Layer], layer: Layer) -> bool:

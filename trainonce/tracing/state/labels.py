@@ -23,6 +23,13 @@ _MANY = 4096
 """With more pairs of labels than this, it pays to remove duplicates first."""
 
 
+MOST_SPREAD_LABELS = 65_536
+"""Labels of one layer that varies along several axes.
+
+Heads and their dimensions are fewer; positions in an image (masks of attention windows) may be millions.
+"""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
     """Labels of one tensor, varying along one or more of its axes."""

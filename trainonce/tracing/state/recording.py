@@ -90,6 +90,9 @@ class Recording:
     cuts_streams: bool = False
     """Whether channels under a LayerNorm may go."""
 
+    multiples: list[tuple[Layer, int]] = field(default_factory=list)
+    """Layers of which a multiple must stay, because an operator takes no other sizes."""
+
     ledgers: list[Ledger] = field(default_factory=list)
     originals: dict[Attribute, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

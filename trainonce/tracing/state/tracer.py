@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from trainonce.tracing.state.expressions import Ledger, source_of
-from trainonce.tracing.state.labels import Layer, Slot, Value
+from trainonce.tracing.state.labels import MOST_SPREAD_LABELS, Layer, Slot, Value
 from trainonce.tracing.state.recording import Demand, Product, Recording
 
 OPAQUE = frozenset({torch.nn.functional.multi_head_attention_forward})
@@ -196,11 +196,25 @@ class Tracer:
         """Attach labels to the result of an operator."""
         if 0 in value.shape:
             value = replace(value, layers=tuple(layer for layer in value.layers if layer.ids.numel()))
+        value = self._bounded(value)
         self.values[tensor] = value
         self.aliases[tensor.untyped_storage()._cdata].append(weakref.ref(tensor))
         self.recording.spread += [layer for layer in value.layers if len(layer.varying) > 1]
         for module in self.branching if not value.is_weight else ():
             self.recording.branches[module] += value.layers
+
+    def _bounded(self, value: Value) -> Value:
+        """Without layers that cost more than they can tell: their labels are kept."""
+        wide = [
+            layer
+            for layer in value.layers
+            if layer.ids.numel() > MOST_SPREAD_LABELS and len(layer.varying) > 1
+        ]
+        if not wide:
+            return value
+        for layer in wide:
+            self.book.keep(layer.ids, f"{self.where() or 'the model'} mixes it with other axes")
+        return replace(value, layers=tuple(layer for layer in value.layers if layer not in wide))
 
     def _only_less_silent(self, old: Value, new: Value, others: list[Tensor]) -> bool:
         """If the labels are the same as before, tell the other views which of them are no longer silent."""

@@ -206,6 +206,7 @@ class Trainer:
             protect=settings.protect,
             streams=settings.streams,
             round_to=settings.round_to,
+            uniform=settings.uniform,
             method=self.method,
             seed=settings.seed,
         )
