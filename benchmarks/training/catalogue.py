@@ -8,6 +8,7 @@ from typing import Any
 import trainonce
 from benchmarks.harness.recipe import AdamWRecipe
 from benchmarks.training.entry import DENSE, PEERS, Entry
+from benchmarks.training.sifted import SIFTED, STARTED
 from benchmarks.training.variants import Make, NeverBack, Variant
 from trainonce.pruning.policies import (
     AnchoredController,
@@ -243,74 +244,5 @@ TUNED = {
     ),
 }
 """What was tried for runs that begin with pretrained weights."""
-
-_PULLED, _HANDED = trainonce.Strength(hand_over=False), trainonce.Strength()
-
-
-def _sifted(words: str, policy: Make, *, at: float | None = None, is_handed: bool = True) -> Entry:
-    schedule = trainonce.Schedule()
-    if at is not None:
-        schedule = trainonce.Schedule(
-            search_from=min(0.05, at / 2), shrink_from=min(0.1, at / 2), first_cut_from=at, settle_from=at
-        )
-    how = "handed over" if is_handed else "pulled"
-    when = "two cuts" if at is None else f"one cut at {at:.0%}"
-    strength = _HANDED if is_handed else _PULLED
-    return _ours(
-        f"{words}, {when}, {how}", is_extra=True, policy=policy, schedule=schedule, strength=strength
-    )
-
-
-SIFTED = {
-    "learned_pulled": _sifted("controller", _anchored(), is_handed=False),
-    "learned_handed": _sifted("controller", _anchored()),
-    "prior_pulled": _sifted("capacity", Make(Capacity), is_handed=False),
-    "prior_handed": _sifted("capacity", Make(Capacity)),
-    "even_handed": _sifted("capacity without a wider trunk", Make(Capacity, trunk=1.0)),
-    "norm_handed": _sifted("filter norm", Make(FilterNorm, 2)),
-    **{
-        f"handed_at_{at:g}": _sifted("capacity", Make(Capacity), at=at)
-        for at in (0.05, 0.1, 0.3, 0.45, 0.6, 0.75)
-    },
-    "pulled_at_0.6": _sifted("capacity", Make(Capacity), at=0.6, is_handed=False),
-    "plain_norm": _ours(
-        "filter norm, a plain cut at 50%",
-        is_extra=True,
-        policy=Make(FilterNorm, 2),
-        schedule=trainonce.Schedule(first_cut_from=0.5, settle_from=0.5),
-        strength=trainonce.Strength(hand_over=False, zero_within=1e-9),
-    ),
-}
-"""What the defaults were chosen among; nothing here changes with them."""
-
-_AT_ONCE = trainonce.Schedule(search_from=0, shrink_from=0, first_cut_from=0, settle_from=0)
-_LATE_TWICE = trainonce.Schedule(search_from=0.02, shrink_from=0.10, first_cut_from=0.30, settle_from=0.60)
-
-
-def _started(words: str, policy: Make, *, is_handed: bool = True) -> Entry:
-    strength = _HANDED if is_handed else trainonce.Strength(hand_over=False, zero_within=1e-9)
-    how = "handed over" if is_handed else "a plain cut"
-    return _ours(
-        f"{words}, at once, {how}", is_extra=True, policy=policy, schedule=_AT_ONCE, strength=strength
-    )
-
-
-STARTED = {
-    "late_learned_pulled": _ours(
-        "controller, two cuts at 30% and 60%, pulled",
-        is_extra=True,
-        policy=_anchored(),
-        schedule=_LATE_TWICE,
-        strength=trainonce.Strength(hand_over=False, zero_within=0.05),
-    ),
-    "start_norm_plain": _started("filter norm", Make(FilterNorm, 2), is_handed=False),
-    "start_norm": _started("filter norm", Make(FilterNorm, 2)),
-    "start_prior": _started("capacity", Make(Capacity)),
-    "start_even": _started("capacity without a wider trunk", Make(Capacity, trunk=1.0)),
-    "start_prior_plain": _started("capacity", Make(Capacity), is_handed=False),
-    "start_uniform": _started("the same share of every layer", Make(Uniform)),
-}
-CUTTING = (*STARTED, "handed_at_0.1", "handed_at_0.3")
-"""What the defaults of fine-tuning were chosen among."""
 
 CONTENDERS: dict[str, Entry] = {**_MAIN, **VARIANTS, **SHAPES, **TUNED, **SIFTED, **STARTED}

@@ -19,10 +19,11 @@ from benchmarks.harness.task import Batch
 from benchmarks.sheets.options import add_data, add_number, add_several
 from benchmarks.sheets.sheet import heading, replace_file, table, write_sheet
 from benchmarks.sheets.waiting import waiting
-from benchmarks.training.catalogue import CONTENDERS, CUTTING
+from benchmarks.training.catalogue import CONTENDERS
 from benchmarks.training.configuration import Configuration
 from benchmarks.training.fingerprint import fingerprint
 from benchmarks.training.ours import Ours
+from benchmarks.training.sifted import CUTTING
 
 INTRODUCTION = """\
 The dense ResNet-20 of the regime `scratch` with seed 0 (CIFAR-10, 20 epochs, `benchmarks/results/weights/`)

@@ -177,6 +177,7 @@ def pruned(*, tells_loss: bool = True, **settings: object) -> tuple[list[int], n
     model = convolutional()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     schedule = trainonce.Schedule(first_cut_from=SETTLE, settle_from=SETTLE)
+    settings = {"strength": trainonce.Strength(hand_over=True)} | settings
     pruner = attached(model, optimizer, STEPS, policy=FilterNorm(2), schedule=schedule, **settings)
     if not tells_loss:
         step = pruner.step

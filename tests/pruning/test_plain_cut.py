@@ -23,7 +23,7 @@ def pruned() -> tuple[nn.Module, trainonce.Pruner, int]:
         STEPS,
         policy=FilterNorm(2),
         schedule=trainonce.Schedule(first_cut_from=SETTLE, settle_from=SETTLE),
-        strength=trainonce.Strength(zero_within=1e-9, hand_over=False),
+        strength=trainonce.Strength(zero_within=1e-9),
     )
     cuts: list[int] = []
     train(

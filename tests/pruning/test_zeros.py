@@ -23,12 +23,7 @@ def test_what_goes_is_exactly_zero_at_the_deadline(pull: Any, learning_rate: flo
     model = convolutional(12)
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
     pruner = quiet_run(
-        model,
-        optimizer,
-        total_steps=100,
-        pull=pull,
-        shrink=False,
-        strength=Strength(zero_within=0.1, hand_over=False),
+        model, optimizer, total_steps=100, pull=pull, shrink=False, strength=Strength(zero_within=0.1)
     )
     weight = model[1][1].weight
 

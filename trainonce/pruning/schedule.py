@@ -210,10 +210,10 @@ class Strength:
     zero_within: float = 0.02
     """Dropped units are exactly zero at most this share of the run after the decision."""
 
-    hand_over: bool = True
+    hand_over: bool = False
     """Zero dropped units right at the decision, and let the layers that read them make up for it by least
-    squares on one batch. Needs the loss in `Pruner.step`; without it, or where it doesn't help, they are
-    pulled.
+    squares on one batch. Less is lost at the cut; after training on, it made results no better. Needs the
+    loss in `Pruner.step`; without it, or where it doesn't help, units are pulled.
     """
 
     def __post_init__(self) -> None:
@@ -226,7 +226,7 @@ class Strength:
     @classmethod
     def constant(cls, strength: float = 10.0) -> Strength:
         """The paper's constant lambda: a unit that is masked once is at zero within a few steps."""
-        return cls(searching=strength, settled=strength, floor=0.0, zero_within=0.25, hand_over=False)
+        return cls(searching=strength, settled=strength, floor=0.0, zero_within=0.25)
 
     def largest_scale(self, timetable: Timetable, step: int, *, decided_at: int) -> float:
         """The factor that brings units to zero at the deadline, in equal steps from the decision on."""
