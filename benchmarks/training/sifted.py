@@ -82,5 +82,11 @@ STARTED = {
     "start_prior_plain": _started("capacity", Make(Capacity), is_handed=False),
     "start_uniform": _started("the same share of every layer", Make(Uniform)),
 }
+STARTED["early_prior_pulled"] = _entry(
+    "capacity, at 2%, pulled",
+    Make(Capacity),
+    trainonce.Schedule(search_from=0.0, shrink_from=0.0, first_cut_from=0.02, settle_from=0.02),
+    trainonce.Strength(zero_within=0.01, hand_over=False),
+)
 CUTTING = (*STARTED, "handed_at_0.1", "handed_at_0.3")
 """From pretrained weights."""
