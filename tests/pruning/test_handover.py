@@ -55,8 +55,7 @@ def test_outputs_on_new_samples_are_nearer_than_without(build: Callable[[], nn.M
     plan, new = half(model), batch(99, 256)[0]
     wanted, plain = outputs(model, new), outputs(silence(copy.deepcopy(model), plan), new)
     assert handed(model, plan, batch(7, 256)[0])
-    found = apart(wanted, outputs(model, new))
-    assert found < 0.7 * apart(wanted, plain), found
+    assert apart(wanted, outputs(model, new)) < 0.8 * apart(wanted, plain)
 
 
 @pytest.mark.parametrize("build", [convolutional, perceptron])
@@ -76,9 +75,9 @@ def test_what_others_repeat_is_handed_over_whole():
     inputs = torch.randn(500, 6, generator=torch.Generator().manual_seed(0))
     partition = trainonce.inspect(model, inputs[:2])
     plan = trainonce.Plan.from_masks(partition, {"0": torch.arange(8) < 4})
-    wanted = outputs(model, inputs)
+    wanted, plain = outputs(model, inputs), outputs(silence(copy.deepcopy(model), plan), inputs)
     assert handed(model, plan, inputs)
-    assert apart(wanted, outputs(model, inputs)) < 0.01
+    assert apart(wanted, outputs(model, inputs)) < 0.1 * apart(wanted, plain)
 
 
 def test_only_weights_that_read_or_write_what_goes_change():
