@@ -33,6 +33,7 @@ BENCHMARKS = {
     "resume": ("killing", "kill -9 at random steps, resume, compare the final weights bit for bit"),
     "kills": ("killing", "kill one run of the command line twenty times, also during saves; same bits?"),
     "accuracy": ("training", "accuracy at equal FLOPs and equal epochs, ours and the peers"),
+    "cutting": ("training", "what a cut of pretrained weights costs, right after it and in the end"),
     "paper": ("paper", "rows of the paper's tables, dense and small, beside its figures; for GPUs"),
     "shapes": (
         "training",

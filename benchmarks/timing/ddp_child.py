@@ -48,6 +48,8 @@ def main() -> None:
         epochs=EPOCHS,
         batch_size=options["batch_size"],
         device="cpu",
+        # The dearest of the usual ways to choose.
+        policy="controller",
         warmup_epochs=0.2,
     )
     stored = noise_batches(STORED_BATCHES, options["batch_size"], image_size=options["image_size"])

@@ -103,7 +103,8 @@ def loop_class(name: str) -> Callable[..., PlainLoop]:
     if name in ("ours", "taught", "unshrunk"):
         from benchmarks.timing.pruned_loop import PrunedLoop
 
-        return partial(PrunedLoop, shrink=name != "unshrunk", is_taught=name == "taught")
+        is_unshrunk = name == "unshrunk"
+        return partial(PrunedLoop, shrink=not is_unshrunk, is_taught=name == "taught", learns=is_unshrunk)
     if name == "torch_pruning":
         from benchmarks.timing.train_prune_tune import TrainPruneTune
 

@@ -56,6 +56,9 @@ def sheet_of(arguments: argparse.Namespace) -> Path:
         "" if arguments.regime == "short" else f"_{arguments.regime}",
         "" if arguments.depth == regime.depth else str(arguments.depth),
         "_validation" if arguments.for_validation else "",
+        f"_{Path(arguments.data).name.removesuffix('.tar.gz')}"
+        if regime.num_images and arguments.data
+        else "",
     )
     return RESULTS / f"accuracy{''.join(parts)}.md"
 

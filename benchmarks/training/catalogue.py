@@ -8,6 +8,7 @@ from typing import Any
 import trainonce
 from benchmarks.harness.recipe import AdamWRecipe
 from benchmarks.training.entry import DENSE, PEERS, Entry
+from benchmarks.training.sifted import SIFTED, STARTED
 from benchmarks.training.variants import Make, NeverBack, Variant
 from trainonce.pruning.policies import (
     AnchoredController,
@@ -244,4 +245,4 @@ TUNED = {
 }
 """What was tried for runs that begin with pretrained weights."""
 
-CONTENDERS: dict[str, Entry] = {**_MAIN, **VARIANTS, **SHAPES, **TUNED}
+CONTENDERS: dict[str, Entry] = {**_MAIN, **VARIANTS, **SHAPES, **TUNED, **SIFTED, **STARTED}

@@ -15,7 +15,7 @@ from benchmarks.sheets.sheet import CACHE, RESULTS
 from benchmarks.training.records import recorded
 
 RUNS = CACHE / "accuracy"
-_ADDED = frozenset(("task", "recipe", "start_epochs", "teacher_epochs", "for_validation"))
+_ADDED = frozenset(("task", "recipe", "start_epochs", "teacher_epochs", "for_validation", "is_halved"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +50,9 @@ class Configuration:
 
     for_validation: bool = False
     """Tested on images that are set aside from those to train on, as whoever tunes settings has to."""
+
+    is_halved: bool = False
+    """Images of half the height and width."""
 
     @property
     def name(self) -> str:

@@ -46,6 +46,8 @@ def add_run_options(parser: argparse.ArgumentParser, regime: Regime | None = Non
 
 def take_from(regime: Regime, arguments: argparse.Namespace) -> None:
     """Fill in what was not said."""
+    if regime.is_sieve and arguments.images is None and regime.task == "images":
+        arguments.images = regime.num_images
     for name in ("seeds", "epochs", "depth", "batch_size"):
         if getattr(arguments, name) is None:
             setattr(arguments, name, getattr(regime, name))
@@ -77,7 +79,7 @@ def configurations(
     ]
     return [
         _configuration(arguments, regime, name, keep, seed)
-        for seed in range(arguments.seeds)
+        for seed in range(regime.first_seed, regime.first_seed + arguments.seeds)
         for name, keep in pairs
     ]
 
@@ -99,15 +101,17 @@ def _configuration(
         recipe=regime.recipe,
         start_epochs=regime.start_epochs if keep < 1 else None,
         teacher_epochs=regime.teacher_epochs if CONTENDERS[name].is_taught else None,
-        for_validation=arguments.for_validation,
+        for_validation=arguments.for_validation or regime.is_sieve,
+        is_halved=regime.is_sieve and is_image,
     )
     # The dense model of a regime that begins with one is that one.
     return found.dense_of(regime.start_epochs) if keep == 1 and regime.start_epochs else found
 
 
-def said_seeds(arguments: argparse.Namespace) -> str:
+def said_seeds(wanted: Iterable[Configuration]) -> str:
     """For the heading."""
-    return f"seeds 0 to {arguments.seeds - 1}" if arguments.seeds > 1 else "seed 0"
+    seeds = {one.seed for one in wanted}
+    return f"seeds {min(seeds)} to {max(seeds)}" if len(seeds) > 1 else f"seed {min(seeds)}"
 
 
 def said_sizes(arguments: argparse.Namespace, task: Task) -> dict[str, object]:

@@ -62,6 +62,11 @@ class Regime:
     batch_size: int = 128
     recipe: str
     seeds: int = 3
+    first_seed: int = 0
+    is_sieve: bool = False
+    """Short, on images of half the size, tested on what is set aside from those to train on."""
+
+    num_images: int | None = None
     start_epochs: int | None = None
     measure: Measure = ACCURACY
     ahead: Mapping[float, float] = field(default_factory=dict)
@@ -90,6 +95,12 @@ class Regime:
 
 _DENSE = {1.0: ("dense",)}
 _MOST = ("ours", "torch_pruning", "torch_pruning_two", "filter_norm", "random", "paper")
+
+_SIFTED = (
+    *("prior_pulled", "prior_handed", "handed_at_0.45", "plain_norm", "handed_at_0.6", "learned_pulled"),
+    *("handed_at_0.3", "even_handed", "norm_handed", "pulled_at_0.6", "learned_handed", "handed_at_0.75"),
+)
+"""What settings were chosen among."""
 
 REGIMES = {
     "scratch": Regime(
@@ -163,6 +174,34 @@ REGIMES = {
         recipe="short",
         ahead={0.5: 0.5, 0.3: 1.0},
         to_dense={0.5: 0.3},
+    ),
+    "sieve": Regime(
+        title="A sieve for settings: images",
+        words="ResNet-{depth}, {images}{num_images}, {epochs} epochs, batches of {batch}, SGD with momentum"
+        " 0.9 and weight decay 5e-4, one cosine from 0.1. To choose settings by, not to compare with others: "
+        "look at the test loss.",
+        contenders={0.3: _SIFTED},
+        epochs=3,
+        num_images=12800,
+        recipe="converged",
+        seeds=2,
+        first_seed=10,
+        is_sieve=True,
+    ),
+    "sieve_language": Regime(
+        title="A sieve for settings: language",
+        words="The decoder of the regime `language` on {images}; {epochs} times 100 batches of {batch} "
+        "windows of 256 bytes, AdamW, one cosine from 0.003. To choose settings by, not to compare with "
+        "others.",
+        contenders={0.5: _SIFTED},
+        task="language",
+        epochs=3,
+        batch_size=8,
+        recipe="language",
+        measure=BITS,
+        seeds=2,
+        first_seed=10,
+        is_sieve=True,
     ),
 }
 

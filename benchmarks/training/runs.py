@@ -50,7 +50,7 @@ def run_and_record(
     write_records(arguments.out, by_run(rows))
     found = [result for results in rows.values() for result in results]
     words = introduction.format(**said_sizes(arguments, task))
-    return rows, failures, (heading_of_runs(found, seeds=said_seeds(arguments)), words)
+    return rows, failures, (heading_of_runs(found, seeds=said_seeds(wanted)), words)
 
 
 def run_missing(

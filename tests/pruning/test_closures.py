@@ -18,13 +18,20 @@ from torch.utils.checkpoint import checkpoint
 import trainonce
 from support.digits import batch, convolutional
 from trainonce import LossError
+from trainonce.pruning.policies import AnchoredController
 
 
 def searching(model: nn.Module, optimizer: torch.optim.Optimizer) -> trainonce.Pruner:
     """A pruner whose controller is due at every step."""
     schedule = trainonce.Schedule(search_from=0, shrink_from=100, settle_from=100, update_every=1)
     return trainonce.attach(
-        model, optimizer, example=batch(0, 2)[0], keep_flops=0.5, total_steps=200, schedule=schedule
+        model,
+        optimizer,
+        example=batch(0, 2)[0],
+        keep_flops=0.5,
+        total_steps=200,
+        schedule=schedule,
+        policy=AnchoredController(),
     )
 
 
@@ -147,7 +154,13 @@ def test_a_model_of_which_the_loss_sees_a_part_is_no_other_model():
     inputs = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     pruner = trainonce.attach(
-        model, optimizer, example=inputs, keep_flops=0.5, total_steps=200, schedule=schedule
+        model,
+        optimizer,
+        example=inputs,
+        keep_flops=0.5,
+        total_steps=200,
+        schedule=schedule,
+        policy=AnchoredController(),
     )
     pruner.step(lambda: model(inputs)[0].square().mean())
     assert pruner.controller_loss is not None

@@ -50,13 +50,12 @@ def test_the_start_decides_the_defaults_and_what_is_set_wins(kind: type, opt: st
         assert changed.search_from == FINE_TUNING.search_from
 
 
-def test_fine_tuning_is_gentler_later_and_slower():
+def test_fine_tuning_is_gentler_and_cuts_at_once():
     assert FINE_TUNING.lr < FROM_SCRATCH.lr
     assert FINE_TUNING.adaptive_lr < FROM_SCRATCH.adaptive_lr
     assert FINE_TUNING.search_from < FROM_SCRATCH.search_from
-    assert FINE_TUNING.settle_from > FROM_SCRATCH.settle_from
-    assert FINE_TUNING.first_cut_from > 0.2
-    assert FINE_TUNING.zero_within > FROM_SCRATCH.zero_within
+    assert FINE_TUNING.settle_from == FINE_TUNING.first_cut_from < FROM_SCRATCH.search_from
+    assert FINE_TUNING.zero_within < FROM_SCRATCH.zero_within
 
 
 def test_the_page_has_every_default_that_differs():

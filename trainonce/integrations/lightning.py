@@ -6,6 +6,7 @@ Trainer(max_epochs=10, callbacks=[TrainOnceCallback(keep_flops=0.5)])
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -172,9 +173,9 @@ class TrainOnceCallback(Callback):
                 break
             # At once, and not when training ends: other callbacks may put an average into the model then.
             is_last = self.pruner.num_steps + 1 >= self._total_steps
-            if advanced(
-                self.pruner, lambda: self._loss(trainer, pl_module, batch, batch_idx), is_last=is_last
-            ):
+            has_loss = pl_module.automatic_optimization or self._loss_of is not None
+            loss = partial(self._loss, trainer, pl_module, batch, batch_idx) if has_loss else None
+            if advanced(self.pruner, loss, is_last=is_last):
                 _follow(trainer, pl_module)
                 rank_zero_info(f"trainonce: {self.pruner!r}")
                 self._share = None
@@ -206,12 +207,8 @@ class TrainOnceCallback(Callback):
                 f"{type(trainer.strategy).__name__} splits or moves weights, which can't be cut then. Train "
                 "on one device or with strategy='ddp'."
             )
-        policy = self._request.options.get("policy")
-        if (
-            not pl_module.automatic_optimization
-            and self._loss_of is None
-            and getattr(policy, "uses_loss", True)
-        ):
+        has_loss = pl_module.automatic_optimization or self._loss_of is not None
+        if self._request.needs_loss and not has_loss:
             raise PrunerError(
                 "with manual optimization, training_step returns no loss for the controller to learn from. "
                 "Pass one: TrainOnceCallback(loss=lambda module, batch: ...)."

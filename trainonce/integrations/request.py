@@ -15,6 +15,7 @@ from trainonce.integrations.probe import streams_kept
 from trainonce.messages.plain_text import quoted, shown
 from trainonce.pruning.attachment import attach
 from trainonce.pruning.budget import check_one_budget
+from trainonce.pruning.method import Method, find_method
 from trainonce.pruning.pruner import Pruner
 from trainonce.structure.channels import Example
 from trainonce.teaching.teacher import bring, find_teacher
@@ -79,6 +80,14 @@ class PruningRequest:
             )
 
     @property
+    def needs_loss(self) -> bool:
+        """Whether the policy learns from the loss."""
+        policy, method = self.options.get("policy"), self.options.get("method")
+        if policy is None:
+            policy = (Method.default() if method is None else find_method(method)).policy()
+        return bool(policy.uses_loss)
+
+    @property
     def budget_name(self) -> str:
         """What the budget counts: keep_flops or keep_params."""
         return "keep_flops" if self.options.get("keep_params") is None else "keep_params"
@@ -116,7 +125,7 @@ def check_alone(callback: object, callbacks: Iterable[object]) -> None:
         )
 
 
-def advanced(pruner: Pruner, loss: Callable[[], Tensor], *, is_last: bool) -> bool:
+def advanced(pruner: Pruner, loss: Callable[[], Tensor] | None, *, is_last: bool) -> bool:
     """Whether the model was cut in this step; after the last one the pruner has finished."""
     num_cuts = len(pruner.cuts)
     pruner.step(loss)

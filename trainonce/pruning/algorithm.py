@@ -16,6 +16,7 @@ from trainonce.pruning.decision import Decision
 from trainonce.pruning.followers import Followers
 from trainonce.pruning.gating.placement import find_gates
 from trainonce.pruning.guards.frozen import Frozen, named_first
+from trainonce.pruning.handover import Call, hand_over, heard_call
 from trainonce.pruning.learning import Learning
 from trainonce.pruning.notices import Notices
 from trainonce.pruning.policies.policy import Search
@@ -32,8 +33,7 @@ class AutoTrainOnce:
     - Line 14, every few steps from T_start to T_end: CN-Update, then new masks (`advance`).
     - Line 17: once what goes is exactly zero, cut it out (`advance`, or `cut` at the end of the run).
 
-    Different from the paper, the masks only become final at T_end (`Decision`), part of them may before that,
-    and both parts are cut during training.
+    Different from the paper, masks only become final at T_end (`Decision`), and the model is cut in training.
     """
 
     def __init__(
@@ -114,8 +114,11 @@ class AutoTrainOnce:
             self._update_controller(loss)
             chosen = self._policy.penalized() & self._search.available & ~self._search.required
             self._pulling.pull_gently(chosen)
+        hears = self.settings.strength.hand_over and self.decision.is_due(self.timetable, self.num_steps + 1)
+        call = heard_call(self.model, self.optimizer, loss) if hears else None
         self.num_steps += 1
         self._decide_if_due()
+        self._hand_over(call)
         self._decide_around_frozen()
         if self.num_steps - self.first_step in (1, 10) or self.num_steps == self.decision.at:
             # Early, when little is lost, and again at a decision.
@@ -157,22 +160,12 @@ class AutoTrainOnce:
     @property
     def stuck(self) -> dict[str, str]:
         """Parameters that hold up units that are to go, because they are frozen; with the reason."""
-        goes, units = self.decision.masks == 0, self._search.units
-        return {
-            name: reason
-            for name, reason in self._frozen.now.items()
-            if bool((units.written_by([name]) & goes).any())
-        }
+        return self._frozen.holding(self._search.units, self.decision.masks == 0)
 
     @property
     def held_groups(self) -> dict[str, str]:
         """Groups that are left alone for now because their weights are frozen, with the reason."""
-        frozen, units = {} if self.is_small else self._frozen.lasting, self._search.units
-        return {
-            units.groups[number].name: f"{name} is no longer trained ({reason})"
-            for name, reason in frozen.items()
-            for number in units.group_of[units.written_by([name])].unique().tolist()
-        }
+        return {} if self.is_small else self._frozen.held_groups(self._search.units)
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values."""
@@ -225,6 +218,14 @@ class AutoTrainOnce:
         )
         if decision is not None:
             self._decide(decision)
+
+    def _hand_over(self, call: Call | None) -> None:
+        """Zero what was decided to go now, if others can make up for it; else it is pulled from now on."""
+        masks = self.decision.masks
+        if call is None or self.stuck or self.cuts.has_cut(masks) or bool(masks.all()):
+            return
+        if hand_over(self.model, self.cuts.next_plan(masks), call, self.tensors):
+            self._pulling.zero()
 
     def _decide_around_frozen(self) -> None:
         """Past the deadline, keep units that are stuck in frozen weights and drop others instead."""

@@ -81,12 +81,12 @@ def attach(
         uniform: Keep equally many channels in the same layers of repeated blocks, or patterns of those that
             do. The small model of a Hugging Face model then loads with a plain `from_pretrained`.
         method: A preset for the next four, such as "paper"; None: this library's, with your changes.
-        policy: How channels are chosen; None: a controller network. See `trainonce.policies`.
+        policy: How channels are chosen; None: `trainonce.policies.Capacity()`.
         schedule: When the search starts and ends, and when the model is cut; None: `Schedule()`.
-        strength: How hard dropped channels are pulled to zero; None: `Strength()`.
+        strength: How dropped channels are brought to zero; None: `Strength()`.
         pull: How they are pulled; None: `Proximal()`.
         shrink: Cut the model during training, which speeds it up; otherwise only in `finish`.
-        seed: Seed of the controller's weights and noise.
+        seed: Seed of what a policy draws, such as a controller's weights and noise.
         followers: Averaged copies (EMA, SWA) that are cut with the model: modules, or objects that hold one.
             torch's AveragedModel, timm's ModelEma and Lightning's and Ultralytics' averages need no mention.
         teacher: A trained model to also learn from, or True: a frozen copy of `model` as it is now.

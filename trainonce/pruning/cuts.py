@@ -80,7 +80,7 @@ class Cuts:
 
         PlanError, or PrunerError for a follower that can't be cut, leaves everything as it was.
         """
-        plan = self._next_plan(masks)
+        plan = self.next_plan(masks)
         with self._followers.cutting(plan):
             shrink(self._model, plan, optimizer=members_of(self._optimizer))
         self._note(masks, plan)
@@ -146,7 +146,8 @@ class Cuts:
         wholes = [self.whole_plan(masks) for masks in decisions]
         return [*wholes[:1], *(plan_after(before, plan) for before, plan in pairwise(wholes))]
 
-    def _next_plan(self, masks: Tensor) -> Plan:
+    def next_plan(self, masks: Tensor) -> Plan:
+        """A decision as a plan for the model as it is now."""
         # While it is trained the model isn't yet what its configuration would build.
         return replace(self.plans_for([*self.decisions[-1:], masks])[-1], settings=())
 

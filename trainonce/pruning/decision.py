@@ -32,6 +32,11 @@ class Decision:
         """No decision yet: everything stays."""
         return cls(torch.ones(num_units, dtype=torch.double))
 
+    def is_due(self, timetable: Timetable, step: int) -> bool:
+        """Whether there is a next decision at this step."""
+        at = timetable.first_cut_from if self.at is None else timetable.settle_from
+        return not self.is_final and step >= min(at, timetable.settle_from)
+
     def next(self, budget: Budget, scores: Scores, timetable: Timetable, step: int) -> Decision | None:
         """The decision that is due at this step, within what this one keeps; None if none is."""
         if not self.is_final and step >= timetable.settle_from:

@@ -67,7 +67,7 @@ class Learning:
         gates = replace(self._gates, rows=tuple(part for part in free if len(part.units)))
         if all(part.tensor in idle for part in gates.rows):
             return None
-        with gradients_aside(self._parameters()) as watched:
+        with gradients_aside(parameters_of(self._model, self._optimizer)) as watched:
             loss = self._policy.update(
                 lambda masks: gates.evaluate_everywhere(self._model, watched(closure), masks)
             )
@@ -79,12 +79,9 @@ class Learning:
             )
         return loss
 
-    def _parameters(self) -> Iterator[nn.Parameter]:
-        """The model's, and others in the optimizer, such as those of a loss with weights."""
-        own = {id(parameter): parameter for parameter in self._model.parameters()}
-        others = {
-            id(parameter): parameter
-            for group in self._optimizer.param_groups
-            for parameter in group["params"]
-        }
-        yield from (own | others).values()
+
+def parameters_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[nn.Parameter]:
+    """The model's, and others in the optimizer, such as those of a loss with weights."""
+    own = {id(parameter): parameter for parameter in model.parameters()}
+    others = {id(parameter): parameter for group in optimizer.param_groups for parameter in group["params"]}
+    yield from (own | others).values()

@@ -60,8 +60,8 @@ class Pruner:
         Args:
             loss: A function without arguments that returns the loss on a batch; it does not call `backward`.
                 The current batch is fine: `pruner.step(lambda: criterion(model(images), labels))`. It is
-                called only for a controller update, by default every 10 to 20 steps of the search;
-                policies that don't use the loss don't need it.
+                called only when channels are chosen, to hand over what they did, and for updates of a
+                policy that learns from the loss, such as a controller: only that needs it.
 
         Returns:
             True if the model was cut in this step. With DistributedDataParallel, wrap the model again then.
@@ -80,6 +80,11 @@ class Pruner:
             raise PrunerError(
                 "the controller learns in this step: call step(loss) with a function that returns the loss "
                 "on a batch, such as lambda: criterion(model(images), labels)."
+            )
+        if loss is not None and not callable(loss):
+            raise PrunerError(
+                f"step takes a function that returns the loss on a batch, got {type(loss).__name__}. Pass "
+                "lambda: criterion(model(images), labels)."
             )
         if self.lessons is not None and not self.lessons.was_heard:
             raise PrunerError(NOT_HEARD)

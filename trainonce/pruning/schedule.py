@@ -210,11 +210,18 @@ class Strength:
     zero_within: float = 0.02
     """Dropped units are exactly zero at most this share of the run after the decision."""
 
+    hand_over: bool = False
+    """Zero dropped units right at the decision, and let the layers that read them make up for it by least
+    squares on one batch. Less is lost at the cut; after training on, it made results no better. Needs the
+    loss in `Pruner.step`; without it, or where it doesn't help, units are pulled.
+    """
+
     def __post_init__(self) -> None:
         for name in ("searching", "settled"):
             check_value(name, getattr(self, name), _LAMBDA, "The paper's lambda is 10.")
         check_value("floor", self.floor, _FLOOR, "It is a share of the mean norm in a group.")
         check_value("zero_within", self.zero_within, _SHARE, "It is a share of the run.")
+        check_value("hand_over", self.hand_over, Limits(kind=bool))
 
     @classmethod
     def constant(cls, strength: float = 10.0) -> Strength:

@@ -100,7 +100,11 @@ class Settings:
         below=1,
     )
     shrink_from: float = dependent_setting(
-        "fraction of the run after which masked channels are pulled to zero", float, at_least=0, below=1
+        "fraction of the run after which masked channels are pulled to zero"
+        f"{other_when_fine_tuning('shrink_from')}",
+        float,
+        at_least=0,
+        below=1,
     )
     first_cut_from: float | None = setting(
         None,

@@ -57,16 +57,17 @@ FINE_TUNING = Start(
     lr=0.01,
     adaptive_lr=1e-4,
     warmup_epochs=0.0,
-    search_from=0.02,
-    shrink_from=0.10,
-    first_cut_from=0.30,
-    settle_from=0.60,
-    zero_within=0.05,
+    search_from=0.0,
+    shrink_from=0.0,
+    first_cut_from=0.02,
+    settle_from=0.02,
+    zero_within=0.01,
 )
 """The weights know something already.
 
-The search need not wait for them, and a lower rate keeps what they know. Channels that go carry something,
-too: they go later, and are pulled to zero over more steps, so that the others can take over.
+A lower rate keeps what they know, and their channels can be compared from the start: one cut right away
+leaves the whole run for the small model to recover, and costs least. `python -m benchmarks cutting` compares
+this with later cuts.
 """
 
 DEPENDENT = frozenset(FROM_SCRATCH.defaults("sgd"))

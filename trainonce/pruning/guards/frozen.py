@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+from trainonce.pruning.units import Units
 
 PATIENCE = 10
 """Steps in a row without a gradient after which a parameter counts as frozen; layer drop takes fewer."""
@@ -40,6 +42,22 @@ class Frozen:
             name: reason
             for name, reason in self._now.items()
             if self._idle_steps.get(name, PATIENCE) >= PATIENCE
+        }
+
+    def holding(self, units: Units, chosen: Tensor) -> dict[str, str]:
+        """Those that write to any of the chosen units, one boolean each, with the reason."""
+        return {
+            name: reason
+            for name, reason in self._now.items()
+            if bool((units.written_by([name]) & chosen).any())
+        }
+
+    def held_groups(self, units: Units) -> dict[str, str]:
+        """The groups that they write to, each with the reason."""
+        return {
+            units.groups[number].name: f"{name} is no longer trained ({reason})"
+            for name, reason in self.lasting.items()
+            for number in units.group_of[units.written_by([name])].unique().tolist()
         }
 
     def before_step(self) -> None:

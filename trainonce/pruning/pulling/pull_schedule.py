@@ -61,6 +61,10 @@ class Pulling:
         self._firm.select(decision == 0)
         self._decided_at = decided_at
 
+    def zero(self) -> None:
+        """Zero what was decided to go, now."""
+        self._firm.apply(self._pull, self._strength.settled, largest_scale=0.0)
+
     def has_arrived(self) -> bool:
         """Whether everything that was decided to go is exactly zero."""
         return self._decided_at is not None and self._firm.all_zero()
