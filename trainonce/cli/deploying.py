@@ -168,6 +168,9 @@ def _bench(arguments: argparse.Namespace) -> None:
         show_json(asdict(found))
     else:
         show(_as_table(found, run.model))
+    if found.is_interrupted:
+        # The rows are printed; the exit code says that some are missing.
+        raise KeyboardInterrupt
 
 
 def _as_table(found: Bench, title: str) -> Table:
