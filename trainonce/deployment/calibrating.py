@@ -55,6 +55,17 @@ CANDIDATES = (
 
 
 @dataclass(frozen=True, slots=True)
+class Batches:
+    """Training samples in float."""
+
+    seen: list[np.ndarray]
+    """Ranges are found on these."""
+
+    judged: list[np.ndarray]
+    """Candidates are compared on these."""
+
+
+@dataclass(frozen=True, slots=True)
 class Calibrated:
     """The chosen int8 file."""
 
@@ -69,15 +80,26 @@ class Calibrated:
     """Root mean square difference from the float model's logits on other training samples, relative."""
 
 
-def quantize(float_file: Path, calibration: Samples, folder: Path) -> Calibrated:
+def read_calibration(samples: Samples) -> Batches:
+    """Training samples to calibrate on and others to judge by; the same ones each time."""
+    if not len(samples):
+        raise ExportError("there are no training samples to calibrate with. Pass data that has some.")
+    order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(0))
+    num_seen = min(CALIBRATION_SAMPLES, max(1, len(samples) // 2))
+    # A single sample has to serve for both.
+    judged = order[num_seen : 2 * num_seen] if len(samples) > 1 else order
+    return Batches(_batches(samples, order[:num_seen]), _batches(samples, judged))
+
+
+def quantize(float_file: Path, batches: Batches, folder: Path) -> Calibrated:
     """The int8 model whose logits differ least from the float model's, on samples that it wasn't made from.
 
     `folder` is for files in between.
     """
+    seen, judged = batches.seen, batches.judged
     import onnxruntime
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    seen, judged = _two_parts(calibration)
     prepared = folder / "prepared.onnx"
     with _quiet():
         try:
@@ -136,17 +158,6 @@ def layers_in_float(content: bytes) -> tuple[int, dict[str, str]]:
         else:
             left[node.name] = "its second factor is computed, not a weight"
     return num_quantized, left
-
-
-def _two_parts(samples: Samples) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Batches to calibrate on, and others to judge by; the same ones each time."""
-    if not len(samples):
-        raise ExportError("there are no training samples to calibrate with. Pass data that has some.")
-    order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(0))
-    num_seen = min(CALIBRATION_SAMPLES, max(1, len(samples) // 2))
-    # A single sample has to serve for both.
-    judged = order[num_seen : 2 * num_seen] if len(samples) > 1 else order
-    return _batches(samples, order[:num_seen]), _batches(samples, judged)
 
 
 def _batches(samples: Samples, indices: torch.Tensor) -> list[np.ndarray]:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from trainonce.data.samples import Samples
-from trainonce.deployment.calibrating import layers_in_float, quantize
+from trainonce.deployment.calibrating import layers_in_float, quantize, read_calibration
 from trainonce.deployment.exporting import check_onnx_packages, describe_onnx, draft_in, write_onnx
 from trainonce.engines.runtimes import session_opener
 from trainonce.engines.timing import Milliseconds, time_in_turns
@@ -75,17 +75,21 @@ def export_int8(
     calibration: Samples,
     validation: Samples,
     dense_top1: float | None = None,
-    seconds: float = SECONDS,
+    seconds: float | None = None,
     batch_sizes: tuple[int, ...] = BATCH_SIZES,
     say: Callable[[str], None] = lambda _: None,
 ) -> Int8:
     """Write an int8 ONNX file of the small model, and measure it beside the float files of both models.
 
-    Activations are calibrated on `calibration`, training samples without augmentation. All three run in ONNX
-    Runtime with torch's number of threads and are timed in turns. The file is whole or absent.
+    Times take `seconds` for each batch size, SECONDS by default. Activations are calibrated on `calibration`,
+    training samples without augmentation. All three run in ONNX Runtime with torch's number of threads and
+    are timed in turns. The file is whole or absent.
     """
+    seconds = SECONDS if seconds is None else seconds
     check_onnx_packages()
     open_session = session_opener()
+    # Damaged data is told before minutes are spent.
+    batches = read_calibration(calibration)
     small, dense = small.cpu().eval(), dense.cpu().eval()
     with tempfile.TemporaryDirectory() as place, draft_in(path) as draft:
         folder = Path(place)
@@ -94,7 +98,7 @@ def export_int8(
         write_onnx(dense, validation, files["dense"])
         write_onnx(small, validation, files["small"])
         say("quantizing")
-        chosen = quantize(files["small"], calibration, folder)
+        chosen = quantize(files["small"], batches, folder)
         num_layers, left = layers_in_float(chosen.content)
         if not num_layers:
             raise ExportError(
