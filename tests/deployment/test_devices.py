@@ -184,13 +184,13 @@ def test_a_batch_that_does_not_fit_is_left_out_with_the_reason(
 ):
     measure = benching.measure_latency
 
-    def refuse_large(models, batch: Tensor, *, seconds: float):
+    def refuse_large(models, batch: Tensor, *, seconds: float, longest: float):
         if len(batch) > 2:
             raise RuntimeError(
                 "[enforce fail at alloc_cpu.cpp]\nDefaultCPUAllocator: can't allocate memory: you tried to "
                 "allocate 9 bytes."
             )
-        return measure(models, batch, seconds=seconds)
+        return measure(models, batch, seconds=seconds, longest=longest)
 
     monkeypatch.setattr(benching, "measure_latency", refuse_large)
     words = ["bench", str(run), "--engine", "eager", "--seconds", "0.01", "--batch-size"]

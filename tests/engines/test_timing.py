@@ -7,7 +7,14 @@ from torch import nn
 from trainonce.engines import timing
 from trainonce.engines.counting import count_bytes, count_macs, count_parameters
 from trainonce.engines.runtimes import ENGINES, is_out_of_memory, prepare
-from trainonce.engines.timing import FEWEST_CALLS, WARM_UP_CALLS, measure_latency, summarize, time_in_turns
+from trainonce.engines.timing import (
+    FEWEST_CALLS,
+    WARM_UP_CALLS,
+    TooSlowError,
+    measure_latency,
+    summarize,
+    time_in_turns,
+)
 
 
 class Clock:
@@ -123,3 +130,23 @@ def test_every_engine_has_a_name_and_eager_is_the_model_itself():
 )
 def test_memory_that_ran_out_is_told_from_other_errors(error: Exception, expected: bool):
     assert is_out_of_memory(error) is expected
+
+
+def test_no_call_begins_after_the_longest_time(monkeypatch: pytest.MonkeyPatch):
+    clock = Clock()
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: clock.now)
+    calls = {name: clock.call(*[3.0] * 10) for name in ("one", "other")}
+    start = clock.now
+    found = time_in_turns(calls, seconds=1.0, longest=14.0)
+    assert found["one"].median == pytest.approx(3000)
+    assert clock.now - start <= 14.0 + 3.0
+
+
+def test_calls_too_slow_to_measure_all_of_them_are_told(monkeypatch: pytest.MonkeyPatch):
+    clock = Clock()
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: clock.now)
+    calls = {name: clock.call(*[30.0] * 10) for name in ("one", "other")}
+    start = clock.now
+    with pytest.raises(TooSlowError, match="within 10 s"):
+        time_in_turns(calls, seconds=1.0, longest=10.0)
+    assert clock.now - start == 30.0

@@ -12,19 +12,27 @@ from typing import Any
 import torch
 from rich.table import Table
 from rich.text import Text
+from torch import nn
 
 from trainonce.cli.finished_runs import add_run_arguments, load_small, open_run
 from trainonce.cli.printing import say, show, show_json
+from trainonce.data.catalogue import DataSet
 from trainonce.deployment.benching import LARGEST_BATCH, Bench, bench
 from trainonce.deployment.exporting import export_artifact, export_onnx, export_program
+from trainonce.deployment.quantizing import export_int8
 from trainonce.engines.runtimes import ENGINES
 from trainonce.engines.timing import Milliseconds
 from trainonce.errors import SettingError
 from trainonce.messages.plain_text import in_one_line
-from trainonce.recipes.run import build_run_model
+from trainonce.recipes.run import Run, build_run_model, open_plain_training_data
+from trainonce.runs.folder import REPORT, room_in
+from trainonce.runs.report.int8 import as_int8_table
+from trainonce.runs.report.outline import top1_of
 from trainonce.runs.report.table import as_title
+from trainonce.runs.report.writing import keep_report, read_report, write_report
 from trainonce.training.loop.processes import choose_device
 
+INT8_FILE = "model.int8.onnx"
 ENDINGS = {"onnx": "model.onnx", "pt2": "model.pt2", "safetensors": "exported"}
 
 
@@ -43,6 +51,14 @@ def add_commands(commands: Any) -> None:
         help="onnx, pt2 (torch.export) or safetensors (what trainonce.load reads); default: onnx",
     )
     parser.add_argument("--out", metavar="PATH", type=Path, help="output path (default: in the run's folder)")
+    parser.add_argument(
+        "--int8",
+        action="store_true",
+        help=(
+            "quantize the ONNX file to int8, calibrated on the run's training data; also prints accuracy, "
+            "milliseconds and size of the dense, the small and the int8 model"
+        ),
+    )
     parser.set_defaults(run=_export)
     parser = commands.add_parser(
         "bench",
@@ -80,12 +96,20 @@ def add_commands(commands: Any) -> None:
 
 
 def _export(arguments: argparse.Namespace) -> None:
+    if arguments.int8 and arguments.format != "onnx":
+        raise SettingError(f"--int8 writes ONNX, not {arguments.format}. Pass --format onnx.")
     device = choose_device(arguments.device)
-    path = arguments.out or arguments.folder / ENDINGS[arguments.format]
+    if arguments.int8 and device.type != "cpu":
+        raise SettingError("--int8 runs on the CPU only. Pass --device cpu.")
+    ending = INT8_FILE if arguments.int8 else ENDINGS[arguments.format]
+    path = arguments.out or arguments.folder / ending
     if os.path.lexists(path):
         raise SettingError(f"{path} exists already. Remove it, or pass another --out.")
     run, data = open_run(arguments)
     small = load_small(run, data, arguments.folder).to(device)
+    if arguments.int8:
+        _export_int8(arguments.folder, path, run, data, small)
+        return
     if arguments.format == "onnx":
         found = export_onnx(small, data.validation, path)
     elif arguments.format == "pt2":
@@ -96,6 +120,28 @@ def _export(arguments: argparse.Namespace) -> None:
         f"{found.path}: same classes on all {found.num_samples} validation samples, largest difference "
         f"{found.largest_difference:.1e}"
     )
+
+
+def _export_int8(folder: Path, path: Path, run: Run, data: DataSet, small: nn.Module) -> None:
+    """Write the int8 file, print the table, and keep it in the run's report."""
+    # A report that can't be read is told before minutes are spent.
+    report = read_report(folder) if (folder / REPORT).is_file() else None
+    found = export_int8(
+        small,
+        build_run_model(run, data),
+        path,
+        calibration=open_plain_training_data(run, folder),
+        validation=data.validation,
+        dense_top1=top1_of((report or {}).get("baseline")),
+        say=lambda line: print(line, file=sys.stderr),
+    )
+    if report is not None:
+        with room_in(folder):
+            kept = report | {"int8": found.to_data()}
+            keep_report(folder, kept)
+            write_report(folder, kept)
+    show(as_int8_table(found.to_data(), title=f"{run.model} on {run.data}"))
+    say(f"{found.path}: written")
 
 
 def _bench(arguments: argparse.Namespace) -> None:
@@ -122,6 +168,9 @@ def _bench(arguments: argparse.Namespace) -> None:
         show_json(asdict(found))
     else:
         show(_as_table(found, run.model))
+    if found.is_interrupted:
+        # The rows are printed; the exit code says that some are missing.
+        raise KeyboardInterrupt
 
 
 def _as_table(found: Bench, title: str) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import warnings
@@ -26,6 +27,9 @@ from trainonce.zoo.artifacts import load, save
 LARGEST_DIFFERENCE = 1e-3
 """Relative to the largest logit; ONNX Runtime sums in another order."""
 
+STACK_TRACE = "pkg.torch.onnx.stack_trace"
+"""Where torch notes the code of an operator."""
+
 
 @dataclass(frozen=True, slots=True)
 class Exported:
@@ -37,21 +41,42 @@ class Exported:
     """Of the logits, relative to the largest logit."""
 
 
-def export_onnx(model: nn.Module, samples: Samples, path: Path) -> Exported:
-    """Write an ONNX file for any batch size, and run it on every sample with ONNX Runtime."""
+def check_onnx_packages() -> None:
+    """Raise ExportError unless all that ONNX export needs is installed."""
     try:
-        import onnxruntime
+        for package in ("onnx", "onnxscript", "onnxruntime"):
+            importlib.import_module(package)
     except ImportError:
         raise ExportError(
             "ONNX export needs more packages. Install them with: pip install onnx onnxscript onnxruntime"
         ) from None
-    with _draft_of(path) as draft, warnings.catch_warnings():
+
+
+def export_onnx(model: nn.Module, samples: Samples, path: Path) -> Exported:
+    """Write an ONNX file for any batch size, and run it on every sample with ONNX Runtime."""
+    check_onnx_packages()
+    import onnxruntime
+
+    with draft_in(path) as draft:
+        write_onnx(model, samples, draft)
+        session = onnxruntime.InferenceSession(str(draft), providers=["CPUExecutionProvider"])
+        return _compared(
+            _Placed(model, _device_of(model)),
+            samples,
+            path,
+            lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0]),
+        )
+
+
+def write_onnx(model: nn.Module, samples: Samples, path: Path) -> None:
+    """Write an ONNX file for any batch size, with what is known about the model; nothing is compared."""
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             torch.onnx.export(
                 model.eval(),
                 (_first_inputs(samples).to(_device_of(model)),),
-                str(draft),
+                str(path),
                 input_names=["images"],
                 output_names=["scores"],
                 dynamo=True,
@@ -65,25 +90,25 @@ def export_onnx(model: nn.Module, samples: Samples, path: Path) -> Exported:
             raise ExportError(
                 f"torch can't export this model ({reason_of(error)}). Try --format pt2."
             ) from error
-        _describe_onnx(draft, model)
-        session = onnxruntime.InferenceSession(str(draft), providers=["CPUExecutionProvider"])
-        return _compared(
-            _Placed(model, _device_of(model)),
-            samples,
-            path,
-            lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0]),
-        )
+    describe_onnx(path, model)
 
 
-def _describe_onnx(path: Path, model: nn.Module) -> None:
-    """Write what is known about the model into the file's metadata: one JSON value each."""
+def describe_onnx(path: Path, model: nn.Module) -> None:
+    """Write what is known about the model into the file's metadata: one JSON value each.
+
+    The lines of code that torch notes for each operator are left out: they name folders of this machine.
+    """
     import onnx
 
+    content = onnx.load(str(path))
     known = about_of(model).to_data()
     if known:
-        content = onnx.load(str(path))
         onnx.helper.set_model_props(content, {key: json.dumps(value) for key, value in known.items()})
-        onnx.save(content, str(path))
+    for node in content.graph.node:
+        kept = [note for note in node.metadata_props if note.key != STACK_TRACE]
+        del node.metadata_props[:]
+        node.metadata_props.extend(kept)
+    onnx.save(content, str(path))
 
 
 def export_program(model: nn.Module, samples: Samples, path: Path) -> Exported:
@@ -106,7 +131,7 @@ def export_program(model: nn.Module, samples: Samples, path: Path) -> Exported:
     found = _compared(
         _Placed(model, device), samples, path, _Placed(torch.export.load(content).module(), device)
     )
-    with _draft_of(path) as draft:
+    with draft_in(path) as draft:
         draft.write_bytes(content.getvalue())
         if draft.read_bytes() != content.getvalue():
             raise OSError("it was not written correctly")
@@ -114,7 +139,7 @@ def export_program(model: nn.Module, samples: Samples, path: Path) -> Exported:
 
 
 @contextmanager
-def _draft_of(path: Path) -> Iterator[Path]:
+def draft_in(path: Path) -> Iterator[Path]:
     """A temporary file that replaces `path` if the block succeeds, and is removed otherwise."""
     refuse_links(path, within=path.parent)
     draft = draft_of(path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,16 +65,7 @@ def describe_costs(
     times = time_by_module(models, example, seconds=seconds)
     called = dict.fromkeys(name for which in models for name in (*macs[which], *times[which]))
     modules = dict(dense.named_modules())
-    layers: dict[str, list[str]] = {}
-    others: dict[str, list[str]] = {}
-    elsewhere: list[str] = []
-    for name in called:
-        if name and any(macs[which].get(name) for which in models):
-            layers[name] = [name]
-        elif not name or next(modules[name].children(), None) is not None:
-            elsewhere.append(name)
-        else:
-            others.setdefault(type(modules[name]).__name__, []).append(name)
+    layers, others, elsewhere = sort_modules(modules, called, *macs.values())
 
     def row(name: str, kind: str, members: list[str]) -> dict[str, Any]:
         sums = {
@@ -87,10 +78,27 @@ def describe_costs(
         return {"name": name, "kind": kind, "count": len(members), **sums}
 
     return [
-        *(row(name, type(modules[name]).__name__, members) for name, members in layers.items()),
+        *(row(name, type(modules[name]).__name__, [name]) for name in layers),
         *(row("", kind, members) for kind, members in others.items()),
         *([row(ELSEWHERE, "", elsewhere)] if elsewhere else []),
     ]
+
+
+def sort_modules(
+    modules: Mapping[str, nn.Module], called: Iterable[str], *macs: Mapping[str, float]
+) -> tuple[list[str], dict[str, list[str]], list[str]]:
+    """Modules with multiply-adds, those without by their class, and those that only hold others."""
+    layers: list[str] = []
+    others: dict[str, list[str]] = {}
+    elsewhere: list[str] = []
+    for name in called:
+        if name and any(found.get(name) for found in macs):
+            layers.append(name)
+        elif not name or next(modules[name].children(), None) is not None:
+            elsewhere.append(name)
+        else:
+            others.setdefault(type(modules[name]).__name__, []).append(name)
+    return layers, others, elsewhere
 
 
 def count_by_module(model: nn.Module, example: Any) -> dict[str, float]:

@@ -30,6 +30,29 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
 
 
+def session_opener() -> Callable[..., Any]:
+    """What opens an ONNX file, or its bytes, in ONNX Runtime on the CPU, with as many threads as torch.
+
+    EngineError if ONNX Runtime is not installed.
+    """
+    try:
+        # An optional dependency, loaded by whoever asks for this engine.
+        onnxruntime: Any = importlib.import_module("onnxruntime")
+    except ImportError:
+        raise EngineError("not installed; pip install onnx onnxscript onnxruntime") from None
+
+    def open_session(content: bytes | str, *, profile: str | None = None) -> Any:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        # Its warnings about a model are not for whoever waits for a table.
+        options.log_severity_level = 3
+        if profile is not None:
+            options.enable_profiling, options.profile_file_prefix = True, profile
+        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+    return open_session
+
+
 class OnnxRuntime(nn.Module):
     """A model that ONNX Runtime runs on the CPU."""
 
@@ -37,13 +60,7 @@ class OnnxRuntime(nn.Module):
         super().__init__()
         if batch.device.type != "cpu":
             raise EngineError("runs on the CPU only; pass --device cpu")
-        try:
-            # An optional dependency, loaded by whoever asks for this engine.
-            onnxruntime: Any = importlib.import_module("onnxruntime")
-        except ImportError:
-            raise EngineError("not installed; pip install onnx onnxscript onnxruntime") from None
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
+        open_session = session_opener()
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             file = Path(folder) / "model.onnx"
@@ -57,9 +74,7 @@ class OnnxRuntime(nn.Module):
                     external_data=False,
                     verbose=False,
                 )
-                self._session = onnxruntime.InferenceSession(
-                    file.read_bytes(), options, providers=["CPUExecutionProvider"]
-                )
+                self._session = open_session(file.read_bytes())
             except Exception as error:
                 raise _refusal(error) from error
 

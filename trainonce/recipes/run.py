@@ -14,6 +14,7 @@ from trainonce.data.augmentation import POLICIES
 from trainonce.data.catalogue import DataOptions, DataSet, Shape, check_source, describe_data, open_data
 from trainonce.data.identity.keeping import check_evaluated, read_identity
 from trainonce.data.resizing import with_normalization
+from trainonce.data.samples import Samples
 from trainonce.errors import DataError, SettingError, UnknownModelError
 from trainonce.messages.plain_text import LARGEST_WHOLE, kind_and_reason, shorten, steers
 from trainonce.messages.suggestions import did_you_mean
@@ -144,6 +145,11 @@ def open_kept_data(run: Run, folder: Path, *, is_named: bool) -> DataSet:
     data = with_normalization(open_run_data(run), read_identity(folder))
     check_evaluated(folder, data, is_named=is_named)
     return data
+
+
+def open_plain_training_data(run: Run, folder: Path) -> Samples:
+    """The training samples of a finished run without augmentation, normalized as in training."""
+    return with_normalization(open_run_data(replace(run, augment="none")), read_identity(folder)).train
 
 
 def find_shape(run: Run) -> tuple[Run, DataSet | Shape | None]:

@@ -110,6 +110,27 @@ _ABOUT = fields(
         ),
     }
 )
+_STANDING = fields(
+    {
+        "name": text,
+        "top1": _NUMBER,
+        "bytes": whole(),
+        "milliseconds": named(
+            fields(dict.fromkeys(("median", "low", "high"), finite), "median low high"), 10
+        ),
+    },
+    "name bytes milliseconds",
+)
+_INT8 = fields(
+    {
+        **dict.fromkeys(("path", "ranges"), text),
+        **dict.fromkeys(("num_validation", "num_calibration", "num_layers"), whole()),
+        "threads": whole(1),
+        "standings": listed(_STANDING, 3),
+        "left_in_float": optional(named(text, MOST_LAYERS)),
+    },
+    "ranges num_validation num_calibration num_layers threads standings",
+)
 _REPORT = fields(
     {
         "version": whole(VERSION, VERSION),
@@ -125,6 +146,7 @@ _REPORT = fields(
         "agreement": optional(_AGREEMENT),
         "layers": optional(listed(_LAYER, MOST_LAYERS)),
         "costs": optional(listed(_LAYER_COST, MOST_LAYERS)),
+        "int8": optional(_INT8),
         "schedule": optional(_SCHEDULE),
         "seconds": optional(finite),
         "num_skipped": _COUNT,

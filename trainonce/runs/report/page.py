@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from trainonce.runs.report.costs import cost_table
 from trainonce.runs.report.curves import course_of, main_charts, more_charts
 from trainonce.runs.report.figures import figures_of
+from trainonce.runs.report.int8 import int8_table
 from trainonce.runs.report.live import in_minutes
 from trainonce.runs.report.network import heat_map, layer_rows
 from trainonce.runs.report.outline import Report, is_dense, is_finished, title_of
@@ -40,6 +41,7 @@ def render_page(report: Report) -> str:
         charts=main_charts(report, course),
         more_charts=more_charts(report, course),
         costs=cost_table(report.get("costs") or []),
+        int8=int8_table(report.get("int8")),
         is_dense=is_dense(report),
         layers=layer_rows(layers),
         heat=heat_map(history),
