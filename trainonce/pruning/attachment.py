@@ -65,11 +65,9 @@ def attach(
 
     Args:
         model: The model to train and prune; DDP and torch.compile wrappers are fine.
-        optimizer: The optimizer that trains it, or a list if several do, such as Muon and AdamW; parameters
-            that none of them trains are not pruned.
+        optimizer: What trains it, or a list (Muon and AdamW); parameters that none trains are not pruned.
         example: What the model is called with: a tensor, a tuple of positional or a dict of keyword inputs.
-            Or the Partition that `inspect` found with the same `protect` and `streams`, to save
-            inspecting it again.
+            Or what `inspect` found with the same `protect` and `streams`, to save inspecting it again.
         total_steps: Optimizer steps in the whole run, `len(loader) * epochs`.
         keep_flops: Share of the model's FLOPs to keep, above 0 and at most 1.
         keep_params: Share of the model's parameters to keep, instead of keep_flops.
@@ -85,8 +83,7 @@ def attach(
         seed: Seed of the controller's weights and noise.
         followers: Averaged copies (EMA, SWA) that are cut with the model: modules, or objects that hold one.
             torch's AveragedModel, timm's ModelEma and Lightning's and Ultralytics' averages need no mention.
-        teacher: A trained model to also learn from, or True: a frozen copy of `model` as it is now.
-            Train with `pruner.taught(loss, outputs, images)` then.
+        teacher: A model to learn from, or True: a copy as it is now. `pruner.taught` gives the loss then.
 
     Example: `pruner = trainonce.attach(model, optimizer, example=images, keep_flops=0.45, total_steps=1000)`
     """
