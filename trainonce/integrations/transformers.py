@@ -32,7 +32,12 @@ try:
     from transformers import Trainer, TrainerCallback
 
     from trainonce.integrations.small_transformers import STATE_FOLDER, load, read_state, saved_epochs
-    from trainonce.integrations.transformers_manners import hold_stopping, own_names, without_reentrance
+    from trainonce.integrations.transformers_manners import (
+        hold_stopping,
+        own_names,
+        own_weights_trained,
+        without_reentrance,
+    )
 except ImportError as error:
     raise MissingPackageError(
         f"this needs transformers ({error}). Install it with: pip install transformers accelerate"
@@ -186,13 +191,14 @@ class TrainOnceCallback(TrainerCallback):
                 f"compute_loss does not call the {type(inner).__name__} that is trained. Pass example= with "
                 "what it is called with."
             )
-        self.pruner = self._request.attach(
-            inner,
-            trainer.optimizer,
-            example=call.as_example(),
-            total_steps=trainer.state.max_steps,
-            state=self._saved,
-        )
+        with own_weights_trained(inner):
+            self.pruner = self._request.attach(
+                inner,
+                trainer.optimizer,
+                example=call.as_example(),
+                total_steps=trainer.state.max_steps,
+                state=self._saved,
+            )
         self._saved = None
 
     def _loss(self) -> Tensor:
