@@ -181,9 +181,10 @@ class TrainOnceCallback(TrainerCallback):
 
     def _begin_batch(self, model: nn.Module, inputs: dict[str, Any]) -> None:
         self._batch = model, inputs
-        if self.pruner is not None:
-            return
         trainer = self._trainer
+        if self.pruner is not None or self not in trainer.callback_handler.callbacks:
+            # Attached already, or taken out of the trainer before it trains.
+            return
         inner = unwrapped_model(model)
         call = first_call(inner, lambda: self._ask(inner, inputs))
         if call is None or call.module is not inner:
