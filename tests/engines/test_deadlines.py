@@ -1,4 +1,4 @@
-"""Laws of deadlines: what takes longer ends with the error that was given, also inside code that catches all."""
+"""Laws of deadlines: what takes longer ends with the error given, also inside code that catches all."""
 
 import signal
 import threading
