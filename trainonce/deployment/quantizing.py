@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,12 +17,15 @@ from trainonce.data.samples import Samples
 from trainonce.deployment.calibrating import Calibrated, layers_in_float, quantize, read_calibration
 from trainonce.deployment.exporting import check_onnx_packages, describe_onnx, draft_in, write_onnx
 from trainonce.engines.runtimes import session_opener
-from trainonce.engines.timing import Milliseconds, time_in_turns
+from trainonce.engines.timing import Milliseconds, TooSlowError, time_in_turns
 from trainonce.errors import ExportError
 
 BATCH_SIZES = (1, 32)
 SECONDS = 5.0
 """Measuring time for each batch size."""
+
+LONGEST = 60.0
+"""No call begins later, if calls are slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,5 +168,7 @@ def _time(
         inputs, _ = next(iter(samples.batches([(torch.arange(size) % len(samples), 0)])))
         batch = {"images": inputs.numpy()}
         calls = {name: partial(session.run, None, batch) for name, session in sessions.items()}
-        found[str(size)] = time_in_turns(calls, seconds=seconds)
+        # A batch too slow to measure is left out of the table.
+        with suppress(TooSlowError):
+            found[str(size)] = time_in_turns(calls, seconds=seconds, longest=max(4 * seconds, LONGEST))
     return found
