@@ -75,8 +75,7 @@ def attach(
         keep_params: Share of the model's parameters to keep, instead of keep_flops.
         protect: Modules that must keep all their channels, as patterns: `["head*", "layer4.*"]`.
         round_to: Make widths multiples of this; None: about 1/16 of each width, at most 16.
-        uniform: Keep equally many channels in the same layers of repeated blocks, or patterns of those that
-            do. The small model of a Hugging Face model then loads with a plain `from_pretrained`.
+        uniform: Whether the same layers of repeated blocks keep equally many channels; or patterns of them.
         method: A preset for the next four, such as "paper"; None: this library's, with your changes.
         policy: How channels are chosen; None: a controller network. See `trainonce.policies`.
         schedule: When the search starts and ends, and when the model is cut; None: `Schedule()`.
@@ -92,12 +91,11 @@ def attach(
     Example: `pruner = trainonce.attach(model, optimizer, example=images, keep_flops=0.45, total_steps=1000)`
     """
     chosen = PruningSettings.of(total_steps, method, policy, schedule, strength, pull, seed, shrink=shrink)
-    taught_by = find_teacher(teacher)
-    trained = _Trained.of(model, optimizer)
+    taught_by, trained = find_teacher(teacher), _Trained.of(model, optimizer)
     others = _find_others(trained.model, trained.optimizer)
     # Policies take gradients of the cost when they start, whatever mode the caller is in.
     with torch.inference_mode(False), torch.enable_grad():
-        lessons = None if taught_by is None else trained.lessons(taught_by)
+        lessons = trained.lessons(taught_by)
         budget = trained.budget(example, keep_flops, keep_params, protect, round_to, uniform)
         _check_length(total_steps, budget)
         pruner = Pruner(trained.algorithm(budget, chosen, followers), lessons)
@@ -129,8 +127,10 @@ class _Trained:
             widened(inner, plans) if plans else None,
         )
 
-    def lessons(self, teacher: Teacher) -> Lessons:
+    def lessons(self, teacher: Teacher | None) -> Lessons | None:
         """What the model is taught, by itself as it was before any cut or by another."""
+        if teacher is None:
+            return None
         found = Lessons(teacher, self.dense or self.model)
         note_teacher(found.model)
         return found

@@ -195,19 +195,18 @@ class Trainer:
         self._wrap()
 
     def _attach(self, example: Any) -> Pruner:
-        settings = self.settings
         return attach(
             self.model,
             self.optimizer,
             example=example,
             total_steps=self.total_steps,
-            keep_flops=settings.keep_flops,
-            keep_params=settings.keep_params,
-            protect=settings.protect,
-            round_to=settings.round_to,
-            uniform=settings.uniform,
+            keep_flops=self.settings.keep_flops,
+            keep_params=self.settings.keep_params,
+            protect=self.settings.protect,
+            round_to=self.settings.round_to,
+            uniform=self.settings.uniform,
             method=self.method,
-            seed=settings.seed,
+            seed=self.settings.seed,
         )
 
     def _wrap(self) -> None:
