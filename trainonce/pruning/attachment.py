@@ -85,8 +85,7 @@ def attach(
         seed: Seed of the controller's weights and noise.
         followers: Averaged copies (EMA, SWA) that are cut with the model: modules, or objects that hold one.
             torch's AveragedModel, timm's ModelEma and Lightning's and Ultralytics' averages need no mention.
-        teacher: A trained model to also learn from, or True: a frozen copy of `model` as it is now.
-            Train with `pruner.taught(loss, outputs, images)` then.
+        teacher: A model to also learn from, or True: a copy of `model` as it is now; see `pruner.taught`.
 
     Example: `pruner = trainonce.attach(model, optimizer, example=images, keep_flops=0.45, total_steps=1000)`
     """
