@@ -138,7 +138,13 @@ def find_configuration(model: nn.Module) -> Configuration | None:
     config = vars(model).get("config")
     if not holds_settings(config) or not callable(getattr(model, "save_pretrained", None)):
         return None
-    return Configuration(type(model), copy.deepcopy(config))
+    # A partition can be pickled, and what is in it does not change with the model.
+    if "<locals>" in type(model).__qualname__:
+        return None
+    try:
+        return Configuration(type(model), copy.deepcopy(config))
+    except Exception:
+        return None
 
 
 def looked_into(configuration: Configuration, shapes: Mapping[str, tuple[int, ...]]) -> Configuration | None:
