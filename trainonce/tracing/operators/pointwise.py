@@ -15,7 +15,8 @@ from trainonce.tracing.operators.registry import Call, Layers, aten, rule
 from trainonce.tracing.state.labels import Layer, align
 
 
-@rule(aten._prelu_kernel, aten.hardswish, aten.hardswish_)
+# Older torch does not tag these as pointwise.
+@rule(aten._prelu_kernel, aten.hardswish, aten.hardswish_, aten.leaky_relu, aten.leaky_relu_)
 def pointwise(call: Call) -> Layers:
     """Labels that meet are tied; whether zero stays zero is found by trying the operator on zeros."""
     operands = call.tensors
@@ -24,6 +25,7 @@ def pointwise(call: Call) -> Layers:
     aligned = [[align(layer, num_axes) for layer in call.layers(tensor)] for tensor in operands]
     if not all(value is None or value.is_weight for value in map(call.value, operands)):
         aligned = _without_strange_tables(aligned)
+    aligned = _one_axis_of_each_grid(call, aligned)
     aligned = [_meet(call, number, extents, aligned) for number in range(len(operands))]
     clusters: list[dict[int, Layer]] = []
     for number, layers in enumerate(aligned):
@@ -42,6 +44,32 @@ def _without_strange_tables(aligned: list[list[Layer]]) -> list[list[Layer]]:
     """Leave out tables that meet data which varies along other axes (heads and dims under a rotation)."""
     data = {layer.varying for layers in aligned for layer in layers if not layer.is_table}
     return [[layer for layer in layers if not layer.is_table or layer.varying in data] for layers in aligned]
+
+
+def _one_axis_of_each_grid(call: Call, aligned: list[list[Layer]]) -> list[list[Layer]]:
+    """Where a grid of labels (heads and dims) meets a tensor with labels for each of its axes: one of them.
+
+    Tied to both, all of the grid would be one label. The first axis along which it varies is cut; the labels
+    of the others are kept.
+    """
+    reason = f"{call.words} in {call.where} pairs it with a tensor that can only lose slices of another axis"
+    left = [list(layers) for layers in aligned]
+    for number, layers in enumerate(aligned):
+        for grid in (layer for layer in layers if len(layer.varying) > 1):
+            for other in (found for place, found in enumerate(left) if place != number):
+                met = [layer for layer in other if set(layer.varying) < set(grid.varying)]
+                chosen = _first_that_varies(call, grid, met) if len(met) > 1 else None
+                for layer in met:
+                    if chosen is not None and not set(layer.varying) & set(chosen.varying):
+                        call.keep([layer], reason)
+                        other.remove(layer)
+    return left
+
+
+def _first_that_varies(call: Call, grid: Layer, met: list[Layer]) -> Layer | None:
+    """The first of some layers along whose axes the labels of the grid are not tied yet."""
+    free = call.book.compress(grid.ids)
+    return next((layer for layer in met if any(free.shape[axis] > 1 for axis in layer.varying)), None)
 
 
 def _overlap(cluster: dict[int, Layer], layer: Layer) -> bool:
