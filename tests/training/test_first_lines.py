@@ -190,9 +190,9 @@ def test_every_policy_can_be_named(name: str):
 
 
 def test_the_default_policy_is_the_default_of_attach():
-    named = fit(make_net(), make_data(), settings=make_settings(policy="controller"), quiet=True)
+    named = fit(make_net(), make_data(), settings=make_settings(policy="capacity"), quiet=True)
     assert same_weights(named.model, fit(make_net(), make_data(), settings=make_settings(), quiet=True).model)
-    assert type(find_policy("controller")) is type(find_policy(Settings().policy))
+    assert type(find_policy("capacity")) is type(find_policy(Settings().policy))
 
 
 def test_a_policy_can_be_an_object_and_must_come_again(tmp_path: Path):
@@ -214,7 +214,7 @@ def test_a_policy_can_be_an_object_and_must_come_again(tmp_path: Path):
             quiet=True,
         )
     assert read_config(tmp_path / "run")["policy"] == "Mine"
-    with pytest.raises(SettingError, match=r"policy is 'controller', .* started with 'Mine'"):
+    with pytest.raises(SettingError, match=r"policy is 'capacity', .* started with 'Mine'"):
         fit(make_net(), make_data(), settings=settings, out=tmp_path / "run", resume=True, quiet=True)
     result = fit(
         make_net(),
