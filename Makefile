@@ -16,9 +16,12 @@ HESSO_READY := $(HESSO_VENV)/.ready
 # ModelOpt pins what it works with: its transformers is older than ours.
 MODELOPT_VENV := .venv-modelopt
 MODELOPT_READY := $(MODELOPT_VENV)/.ready
+# torchaudio refuses a torch that was built for another CUDA than its own.
+OTHERS_VENV := .venv-others
+OTHERS_READY := $(OTHERS_VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench-test lint check docs wheel coverage hesso modelopt clean
+.PHONY: help demo test bench-test lint check docs wheel coverage hesso modelopt others clean
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -68,6 +71,8 @@ hesso: $(HESSO_READY) ## a separate environment (torch 2.4.1) for the peer only_
 
 modelopt: $(MODELOPT_READY) ## a separate environment for the peer NVIDIA ModelOpt
 
+others: $(OTHERS_READY) ## a separate environment (torch 2.11.0) for the coverage suite of other packages' models
+
 clean: ## remove what was built; the environment stays
 	rm -rf build dist site *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -101,4 +106,15 @@ $(MODELOPT_READY):
 	$(MODELOPT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
 		nvidia-modelopt==0.47.0 torch==2.15.0 torchvision==0.29.2 timm==1.0.31 transformers==5.14.1 \
 		torchprofile==0.0.4 requests safetensors rich jinja2 pyyaml scikit-learn
+	@touch $@
+
+# diffusers, monai and others only say which torch is too old; torchaudio 2.11.0 goes with torch 2.11.0.
+$(OTHERS_READY):
+	@$(OTHERS_VENV)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(OTHERS_VENV)
+	$(OTHERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		torch==2.11.0 torchvision==0.26.0 torchaudio==2.11.0 timm==1.0.31 transformers==5.23.0 \
+		ultralytics==8.4.190 segmentation-models-pytorch==0.6.0 diffusers==0.42.1 open-clip-torch==3.3.0 \
+		x-transformers==2.31.10 vit-pytorch==1.26.11 monai==1.6.1 torch-geometric==2.8.1 spandrel==0.4.2 \
+		speechbrain==1.1.2 neuralforecast==3.3.0 conformer==0.3.2 \
+		safetensors rich jinja2 pyyaml scikit-learn
 	@touch $@

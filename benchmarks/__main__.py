@@ -17,6 +17,7 @@ BENCHMARKS = {
         "promises",
         "make demo as a newcomer runs it: time, FLOPs, accuracy beside the dense model, predictions, ONNX",
     ),
+    "int8": ("promises", "accuracy, milliseconds and bytes of dense, small and small int8 in ONNX Runtime"),
     "coverage": ("coverage", "inspect, silence half, cut, compare, count, train, save and load every model"),
     "dropped": ("coverage", "the timm suite with drop_path and dropout on: can as much be cut as without"),
     "reach": ("reach", "how little of a model can remain, by family, and why the rest must stay"),

@@ -33,19 +33,20 @@ def list_bars(measured: Sequence[Measured]) -> list[Bar]:
     if models:
         cut = [m for m in models if is_cut(m)]
         bars += [
-            _all_are("no exception, no wrong cut", "all models", models, lambda m: not is_wrong(m)),
-            _exact(models),
+            all_are("no exception, no wrong cut", "all models", models, lambda m: not is_wrong(m)),
+            exact_bar(models),
             *_cut(models),
             _heads(models),
             _not_timid(models),
-            _all_are("cost law on every model that is cut", "exact", cut, cost_is_exact),
+            all_are("cost law on every model that is cut", "exact", cut, cost_is_exact),
             _time(models),
         ]
     scale = [m for m in measured if m.subject.source == "llama:32"]
     return [bar for bar in bars + [_scale(m) for m in scale] if bar is not None]
 
 
-def _exact(models: list[Measured]) -> Bar:
+def exact_bar(models: Sequence[Measured]) -> Bar:
+    """The bar on the largest difference of any model that was compared."""
     cut = [m for m in models if m.parts.get("ours", {}).get("difference") is not None]
     worst = {
         precision: max(
@@ -68,17 +69,17 @@ def _cut(models: list[Measured]) -> list[Bar]:
         return is_cut(measured) and measured.parts["ours"]["removed_share"] >= PLAIN_REMOVED
 
     bars = [
-        _all_are("torchvision classification, segmentation, video cut", "100 %", vision, is_cut),
-        _all_are("plain CNNs: FLOPs removed at keep=0.5", ">= 40 % on all", plain, is_cut_far),
-        _all_are("timm families cut", ">= 95 %", timm, is_cut, share=_TIMM_SHARE),
+        all_are("torchvision classification, segmentation, video cut", "100 %", vision, is_cut),
+        all_are("plain CNNs: FLOPs removed at keep=0.5", ">= 40 % on all", plain, is_cut_far),
+        all_are("timm families cut", ">= 95 %", timm, is_cut, share=_TIMM_SHARE),
     ]
     return [bar for bar in bars if bar is not None]
 
 
-def _all_are(
+def all_are(
     what: str,
     wanted: str,
-    models: list[Measured],
+    models: Sequence[Measured],
     is_good: Callable[[Measured], object],
     *,
     share: float = 1.0,
@@ -99,7 +100,7 @@ def _heads(models: list[Measured]) -> Bar | None:
 
     transformers = [m for m in models if m.subject.suite == "transformers"]
     what = "transformers cut, feed-forward and attention heads"
-    return _all_are(what, "12 of 12", transformers, has_both)
+    return all_are(what, "12 of 12", transformers, has_both)
 
 
 def _not_timid(models: list[Measured]) -> Bar:

@@ -71,9 +71,12 @@ def flatten(outputs: Any) -> Iterator[Tensor]:
 
 
 def run_quietly(model: nn.Module, example: Example) -> list[Tensor]:
-    """The outputs in eval mode, without gradients, as tensors of their own."""
+    """The outputs in eval mode, without gradients, as tensors of their own.
+
+    The model gets a copy of the example: some write into their input.
+    """
     with torch.no_grad():
-        return [tensor.clone() for tensor in flatten(call(model, example))]
+        return [tensor.clone() for tensor in flatten(call(model, map_tensors(Tensor.clone, example)))]
 
 
 def largest_difference(before: list[Tensor], after: list[Tensor]) -> float:

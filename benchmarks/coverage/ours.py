@@ -24,6 +24,8 @@ from benchmarks.coverage.calls import (
     warm_up,
 )
 from benchmarks.coverage.counting import count_macs
+from benchmarks.coverage.others.catalogue import is_other
+from benchmarks.coverage.reasons import costliest_reasons
 from benchmarks.coverage.subject import load_subject
 from benchmarks.coverage.training import take_training_step
 from benchmarks.harness.flops import count_parameters
@@ -42,6 +44,7 @@ _LARGEST_DOUBLE = 400_000_000
 def measure_laws(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """After each step its name and what it found; a step that raises ends it."""
     subject = load_subject(source)
+    yield "load", {}
     model = subject.model
     started = time.perf_counter()
     partition = trainonce.inspect(model, subject.example)
@@ -77,7 +80,8 @@ def measure_laws(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
             {"cost_of_other_objects": True, "cost_of_cut_exact": _macs_of_silenced(source, plan) == cut_macs},
         )
     yield "save and load", _save_and_load(source, model, subject.example)
-    yield "train", {"train_problem": take_training_step(model, subject.example)}
+    batch = subject.example if is_other(source) else None
+    yield "train", {"train_problem": take_training_step(model, subject.example, batch)}
 
 
 def _describe(partition: Partition) -> dict[str, Any]:
@@ -91,6 +95,7 @@ def _describe(partition: Partition) -> dict[str, Any]:
         "num_channel_groups": sum(group.width == 1 for group in partition.prunable_groups),
         "num_head_groups": sum(group.width > 1 for group in partition.prunable_groups),
         "kept": dict(reasons.most_common(_MOST_REASONS)),
+        "costliest": costliest_reasons(partition),
         "notes": list(partition.notes),
     }
 

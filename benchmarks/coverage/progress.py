@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
 from benchmarks.coverage.children import TIME_LIMIT, Facts, Limits, measure_parts
+from benchmarks.coverage.others.catalogue import SUITE as OTHERS
 from benchmarks.coverage.suites import CACHE, Subject
 from benchmarks.sheets.sheet import ROOT, replace_file
 
@@ -66,8 +67,8 @@ def measure_all(
 
 
 def usual_parts(subject: Subject) -> tuple[str, ...]:
-    """What is measured on a model, in order."""
-    return ("scale",) if subject.suite == "scale" else ("ours", "turns", "peer")
+    """What is measured on a model, in order; the peers are not installed beside other packages."""
+    return {"scale": ("scale",), OTHERS: ("ours",)}.get(subject.suite, ("ours", "turns", "peer"))
 
 
 def _measure(
@@ -75,7 +76,7 @@ def _measure(
 ) -> tuple[Measured, bool]:
     path = CACHE / subject.suite / f"{subject.source.partition(':')[2]}.json"
     known: dict[str, Facts] = json.loads(path.read_text()) if path.exists() else {}
-    wanted = {part: _fingerprint(part) for part in parts}
+    wanted = {part: _fingerprint(part, subject) for part in parts}
     valid = {
         part: known[part]
         for part in wanted
@@ -97,11 +98,13 @@ def _may_be_used(facts: Facts, code: str, limits: Limits, accept_old: bool) -> b
     return (accept_old or facts["of_code"] == code) and not ran_out
 
 
-def _fingerprint(part: str) -> str:
+def _fingerprint(part: str, subject: Subject) -> str:
     """A hash of the code that a part measures and is measured by; the peer does not depend on ours."""
     files = [ROOT / "benchmarks" / "coverage" / f"{name}.py" for name in _MEASURED_BY[part]]
     for room in ("zoo",) if part in _OF_PEERS else _MEASURED_ROOMS:
         files += sorted((ROOT / "trainonce" / room).rglob("*.py"))
+    if subject.suite == OTHERS:
+        files.append(ROOT / "benchmarks" / "coverage" / "others" / f"from_{subject.kind}.py")
     digest = hashlib.sha256()
     for path in files:
         digest.update(path.name.encode() + path.read_bytes())

@@ -1,6 +1,7 @@
 """The model under test.
 
-Takes a source such as `timm:resnet18`, gives it with weights in which nothing can hide.
+Takes a source such as `timm:resnet18` or `others:monai/UNet`, gives it with weights in which nothing can
+hide.
 
 Fresh models have zero biases, gains of 1e-6 and deviations of 0.02, behind which a wrong cut looks right.
 """
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 
 from benchmarks.coverage.calls import SEED
+from benchmarks.coverage.others.catalogue import build_other, is_other
 from trainonce.zoo.sources import Source, build
 
 _NOISE = 0.3
@@ -19,7 +21,7 @@ _NOISE = 0.3
 def load_subject(source: str) -> Source:
     """The model and its example, the same numbers each time."""
     torch.manual_seed(SEED)
-    subject = build(source)
+    subject = build_other(source) if is_other(source) else build(source)
     redraw_weights(subject.model)
     for module in subject.model.modules():
         if hasattr(module, "score_thresh"):

@@ -14,6 +14,8 @@ import timm
 import torch
 from torchvision import models
 
+from benchmarks.coverage.others.catalogue import SUITE as OTHERS
+from benchmarks.coverage.others.catalogue import sources
 from benchmarks.harness.flops import count_parameters
 from benchmarks.sheets import sheet
 
@@ -37,7 +39,7 @@ class Subject:
     suite: str
     source: str
     kind: str
-    """Torchvision's `classification`, `segmentation` and so on, a timm family, or `transformers`."""
+    """Torchvision's `classification`, `video` and so on, a timm family, a package, or `transformers`."""
 
     is_plain_cnn: bool = False
 
@@ -93,11 +95,16 @@ def _scale() -> list[Subject]:
     return [Subject("scale", f"llama:{layers}", "decoder of width 4096 on meta") for layers in (4, 8, 16, 32)]
 
 
+def _others() -> list[Subject]:
+    return [Subject(OTHERS, source, source.partition(":")[2].partition("/")[0]) for source in sources()]
+
+
 SUITES: dict[str, Callable[[], list[Subject]]] = {
     "transformers": _transformers,
     "timm": _timm,
     "torchvision": _torchvision,
     "scale": _scale,
+    OTHERS: _others,
 }
 
 

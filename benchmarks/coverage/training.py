@@ -17,13 +17,16 @@ _LEARNING_RATE = 1e-3
 _SMALL_KEYPOINTS = 17
 
 
-def take_training_step(model: nn.Module, example: Example) -> str | None:
-    """Forward in train mode, sum of squares of the outputs, backward, SGD; None if all of it works."""
+def take_training_step(model: nn.Module, example: Example, batch: Example | None = None) -> str | None:
+    """Forward in train mode, sum of squares of the outputs, backward, SGD; None if all of it works.
+
+    Without a batch it is made from the example.
+    """
     model.train()
     try:
         optimizer = torch.optim.SGD(model.parameters(), lr=_LEARNING_RATE)
         optimizer.zero_grad()
-        loss = sum_of_squares(call(model, training_batch(example)))
+        loss = sum_of_squares(call(model, training_batch(example) if batch is None else batch))
         if not loss.requires_grad:
             return "no output depends on a parameter"
         loss.backward()

@@ -211,7 +211,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("a CLIP tower of nn.MultiheadAttention", lambda: (_ClipTower(), torch.randn(1, 3, 32, 32)), 0.15),
     Family("open_clip VisionTransformer", _open_clip, 0.15),
     Family("torchvision VisionTransformer", _torchvision, 0.15),
-    _timm("convnextv2_atto", at_most=None),
+    _timm("convnextv2_atto", at_most=0.10),
     Family("DETR", _detr, 0.20),
     Family("ResNet-18 with frozen batch norm", _frozen_norms, 0.10),
     _timm("efficientnet_b0", at_most=None, drop_path_rate=0.2),

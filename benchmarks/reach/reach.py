@@ -9,7 +9,6 @@ import argparse
 import copy
 import time
 import warnings
-from collections import Counter
 from dataclasses import dataclass
 from fnmatch import fnmatch
 
@@ -24,15 +23,13 @@ from benchmarks.coverage.calls import (
     run_quietly,
     warm_up,
 )
+from benchmarks.coverage.reasons import costliest_reasons
 from benchmarks.coverage.subject import redraw_weights
 from benchmarks.reach.families import FAMILIES, Family
 from benchmarks.sheets import sheet
 from benchmarks.sheets.options import add_several
-from trainonce import Partition
 from trainonce.execution.precision import InDouble
-from trainonce.structure.partition import generalize_reason
 
-_MOST_REASONS = 3
 INTRODUCTION = """
 Small models of other people's families with random weights. *remains*: share of the multiply-adds that
 is left when every group that may be cut keeps one channel. *difference*: largest difference of any
@@ -117,15 +114,7 @@ def measure(family: Family) -> Row:
         except Exception as error:
             return Row(family, 1.0, float("inf"), 0.0, (), reason_of(error))
     remains = 1 - partition.prunable_macs / partition.macs
-    return Row(family, remains, difference, seconds, tuple(_costliest_reasons(partition)))
-
-
-def _costliest_reasons(partition: Partition) -> list[str]:
-    worth: Counter[str] = Counter()
-    for group, share in zip(partition.groups, partition.shares(), strict=True):
-        if group.kept_because is not None and share.macs:
-            worth[generalize_reason(group.kept_because)] += share.macs
-    return [f"{macs / partition.macs:.0%} {reason}" for reason, macs in worth.most_common(_MOST_REASONS)]
+    return Row(family, remains, difference, seconds, tuple(costliest_reasons(partition)))
 
 
 def _cells(row: Row) -> tuple[str, ...]:

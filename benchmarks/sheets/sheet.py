@@ -25,7 +25,7 @@ CACHE = ROOT / "benchmarks" / ".cache"
 
 _PLACES = {
     **dict.fromkeys(("--data", "--data-dir"), "PATH"),
-    **dict.fromkeys(("--runs", "--out", "--hesso-python", "--modelopt-python"), None),
+    **dict.fromkeys(("--runs", "--out", "--hesso-python", "--modelopt-python", "--others-python"), None),
 }
 """Options whose value is a place on one machine: said by a word, or left out."""
 

@@ -121,6 +121,8 @@ _ADAMW = AdamWRecipe(peak_learning_rate=3e-3, weight_decay=1e-2)
 
 
 def _studied(words: str, **settings: Any) -> Entry:
+    """The studies are about a search that learns and pulls, which has a controller."""
+    settings.setdefault("policy", _anchored())
     return Entry(words, "studied:Studied", is_extra=True, settings=Variant(**settings))
 
 

@@ -30,7 +30,13 @@ _HARNESS = (
 _LIBRARY = ("trainonce/structure", "trainonce/surgery", "trainonce/teaching", "trainonce/pruning")
 """How channels are found does not matter here: the groups of these ResNets are what they are."""
 
-_OURS = (*_LIBRARY, "benchmarks/harness/pruning.py", f"{_TRAINING}/variants.py", f"{_TRAINING}/ours.py")
+_OURS = (
+    *_LIBRARY,
+    "trainonce/training/starts.py",
+    "benchmarks/harness/pruning.py",
+    f"{_TRAINING}/variants.py",
+    f"{_TRAINING}/ours.py",
+)
 _ALSO = {
     "train_prune_tune": ("benchmarks/peers/torchpruning.py",),
     "hesso": ("benchmarks/peers/hesso.py", "benchmarks/peers/group_search.py"),

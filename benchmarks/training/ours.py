@@ -14,6 +14,7 @@ from benchmarks.training.catalogue import CONTENDERS
 from benchmarks.training.contender import Batch, Contender
 from benchmarks.training.teaching import TEMPERATURE, WEIGHT
 from benchmarks.training.variants import Variant
+from trainonce.training.policy_names import POLICIES
 from trainonce.training.starts import FINE_TUNING
 
 FINE_TUNED = {
@@ -24,6 +25,7 @@ FINE_TUNED = {
         settle_from=FINE_TUNING.settle_from,
     ),
     "strength": trainonce.Strength(zero_within=FINE_TUNING.zero_within),
+    "policy": POLICIES[FINE_TUNING.policy],
 }
 """What `--pretrained` and `fit(pretrained=True)` set."""
 
@@ -41,13 +43,14 @@ class Ours(Contender):
         self.recipe = variant.recipe or self.recipe
         super().prepare()
         usual = FINE_TUNED if self.configuration.start_epochs else {}
+        make_policy = variant.policy or usual.get("policy")
         self.pruner = attach(
             self.model,
             self.optimizer,
             example=self.example,
             keep_flops=self.configuration.keep_flops,
             total_steps=self.total_steps,
-            policy=variant.policy and variant.policy(),
+            policy=make_policy and make_policy(),
             pull=variant.pull,
             strength=variant.strength or usual.get("strength"),
             schedule=variant.schedule or usual.get("schedule"),

@@ -1,4 +1,4 @@
-"""Laws of int8 files: they agree with the float model, are smaller, whole or absent, and say what is not int8."""
+"""int8 files agree with the float model, are smaller, whole or absent, and say what is not int8."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of deadlines: what takes longer ends with the error that was given, also inside code that catches all."""
+"""Laws of deadlines: what takes longer ends with the error given, also inside code that catches all."""
 
 import signal
 import threading
@@ -26,10 +26,13 @@ def test_a_block_that_takes_longer_ends_with_the_error():
 
 
 def test_a_block_in_time_is_left_alone_and_nothing_rings_later():
-    before = signal.getsignal(signal.SIGALRM)
+    before, timer = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)[0]
     with interrupted_after(60, EngineError("too long")):
-        assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 60
+    # The alarm of whoever else has one, such as a limit of this test, still rings in time.
+    left = signal.getitimer(signal.ITIMER_REAL)[0]
+    assert (left > 0) == (timer > 0)
+    assert left <= timer
     assert signal.getsignal(signal.SIGALRM) is before
 
 

@@ -192,3 +192,23 @@ class IndexPut(nn.Module):
 @graph(expect_cut=True, reason="the layer behind it at least")
 def mutation_index_put() -> Net:
     return image_net(IndexPut(12), ConvNormRelu(12, 10), width=12, out_width=10), image()
+
+
+class PartInPlace(nn.Module):
+    """A convolution over the first channels alone, written back to where they came from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.after = nn.Conv2d(3, 12, 1), nn.Conv2d(12, 3, 1)
+        self.part = nn.Conv2d(4, 4, 3, padding=1)
+        self.width = 4
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.before(x)
+        y[:, : self.width] = self.part(y[:, : self.width].clone())
+        return self.after(y)
+
+
+@graph(expect_cut=True, reason="both parts: the width that names the first one follows")
+def mutation_part_in_place() -> Net:
+    return PartInPlace(), image()

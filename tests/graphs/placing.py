@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -176,3 +177,60 @@ def placing_fourier_tokens() -> Net:
 @graph(expect_cut=False, reason="every frequency is a sum over all channels")
 def placing_fourier_channels() -> Net:
     return Mixed(1, 2), torch.randn(2, 5, 3)
+
+
+def neighbors(values: Tensor) -> Tensor:
+    """A sparse matrix in which every row has the next one for a neighbor."""
+    rows = torch.arange(5)
+    return torch.sparse_coo_tensor(
+        torch.stack([rows, (rows + 1) % 5]), values, (5, 5), check_invariants=False
+    )
+
+
+@graph(expect_cut=True, reason="the matrix is a constant, and runs over rows alone", on_meta=False)
+def placing_sparse_neighbors() -> Net:
+    return placed(lambda h, places: neighbors(torch.ones(5, dtype=h.dtype)) @ h)
+
+
+@graph(expect_cut=False, reason="the matrix is made of one channel", on_meta=False)
+def placing_sparse_weights() -> Net:
+    return placed(lambda h, places: neighbors(h[:, 0]) @ h)
+
+
+@graph(expect_cut=False, reason="the channels pass through a sparse tensor", on_meta=False)
+def placing_sparse_copy() -> Net:
+    return placed(lambda h, places: h.relu().to_sparse().to_dense())
+
+
+def nested_and_back(h: Tensor, places: Tensor) -> Tensor:
+    with warnings.catch_warnings():
+        # torch says once that nested tensors may change.
+        warnings.simplefilter("ignore")
+        return torch.nested.as_nested_tensor([h[:2], h[2:]]).to_padded_tensor(0.0)
+
+
+@graph(expect_cut=False, reason="the channels pass through a nested tensor", on_meta=False)
+def placing_nested_copy() -> Net:
+    return placed(nested_and_back)
+
+
+class ScoredHeads(nn.Module):
+    """Graph attention: a learned vector of each head scores the nodes, and their neighbors add up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads, self.width = 4, 3
+        self.before, self.after = nn.Linear(3, 12), nn.Linear(12, 4)
+        self.score = nn.Parameter(torch.randn(1, 4, 3))
+
+    def forward(self, x: Tensor, places: Tensor) -> Tensor:
+        h = self.before(x).view(-1, self.heads, self.width)
+        weights = (h * self.score).sum(-1).sigmoid()[places]
+        sent = weights.unsqueeze(-1) * h[places]
+        received = torch.zeros_like(h).scatter_add_(0, places[:, None, None].expand_as(sent), sent)
+        return self.after(received.view(-1, self.heads * self.width))
+
+
+@graph(expect_cut=True, reason="whole heads")
+def placing_scored_heads() -> Net:
+    return ScoredHeads(), (torch.randn(5, 3), PLACES)

@@ -140,7 +140,9 @@ def test_another_way_of_pruning_is_refused_before_a_step(tmp_path: Path):
     net = Net()
     before = digest(net)
     with pytest.raises(PrunerError, match="ModelPruning keeps a mask for each weight"):
-        make_trainer(tmp_path, make_callback(), ModelPruning("l1_unstructured", amount=0.1)).fit(net, loader())
+        make_trainer(tmp_path, make_callback(), ModelPruning("l1_unstructured", amount=0.1)).fit(
+            net, loader()
+        )
     assert digest(net) == before
 
 

@@ -52,6 +52,25 @@ def test_a_budget_out_of_reach_changes_nothing(tmp_path: Path):
     assert digest(trainer.model) == before
 
 
+# peft asks transformers in a way that it has deprecated.
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+def test_adapters_on_frozen_weights_are_refused_and_go_onto_the_small_model(whole: Any, tmp_path: Path):
+    peft = pytest.importorskip("peft", reason="needs peft")
+    ranks = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    adapted = peft.get_peft_model(llama(), ranks)
+    before = digest(adapted)
+    trainer, _ = make_trainer(tmp_path, model=adapted, save_strategy="no")
+    with pytest.raises(BudgetError, match=r"^[^\n]*Prune first, and add the adapters to the small model\.$"):
+        trainer.train()
+    assert digest(adapted) == before
+    small = load(Path(whole.args.output_dir) / f"checkpoint-{STEPS}")
+    further, _ = make_trainer(tmp_path, model=peft.get_peft_model(small, ranks), save_strategy="no")
+    further.remove_callback(TrainOnceCallback)
+    before = digest(small)
+    further.train()
+    assert digest(small) != before
+
+
 def test_a_checkpoint_without_a_pruner_is_refused(tmp_path: Path):
     llama().save_pretrained(tmp_path / "checkpoint-5")
     trainer, _ = make_trainer(tmp_path)

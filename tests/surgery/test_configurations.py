@@ -111,6 +111,13 @@ def answers(model: Any, example: dict[str, Any]) -> list[torch.Tensor]:
     return found
 
 
+def in_own_memory(model: Any) -> Any:
+    """The model with its weights copied: for rows of odd length in a file, kernels add in another order."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.data = tensor.data.clone()
+    return model
+
+
 def are_equal(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
     return len(some) == len(others) and all(map(torch.equal, some, others))
 
@@ -250,7 +257,7 @@ def test_a_finished_run_saves_restores_and_resumes(
     assert not any(module._forward_pre_hooks for module in small.modules())
     small.save_pretrained(tmp_path)
     wanted = answers(small, example)
-    assert are_equal(wanted, answers(type(small).from_pretrained(tmp_path).eval(), example))
+    assert are_equal(wanted, answers(in_own_memory(type(small).from_pretrained(tmp_path).eval()), example))
 
     state, weights = pruner.state_dict(), small.state_dict()
     restored = trainonce.restore(made(build)[0], state)

@@ -67,8 +67,8 @@ def test_the_page_has_every_default_that_differs():
         rows = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
         assert (both[0] == both[1]) or rows
         for row in rows:
-            found = [float(cell.split()[0]) for cell in row.split("|")[2:4]]
-            assert found == both
+            found = [cell.split()[0].strip("`") for cell in row.split("|")[2:4]]
+            assert (found if name == "policy" else [float(number) for number in found]) == both
     adaptive = (
         f"({FROM_SCRATCH.adaptive_lr:g} for Adam, AdamW and NAdam) |",
         f"({FINE_TUNING.adaptive_lr:.4f})",
@@ -128,7 +128,8 @@ def test_a_run_from_a_file_starts_there_and_says_so(file: Path, tmp_path: Path):
     (start,) = [line for line in view.lines if line.startswith("start: ")]
     assert start == (
         f"start: 16 tensors of {file}; defaults for fine-tuning: lr 0.01, warmup_epochs 0.0, "
-        "search_from 0.02, shrink_from 0.1, first_cut_from 0.3, settle_from 0.6, zero_within 0.05"
+        "search_from 0.0, shrink_from 0.0, first_cut_from 0.02, settle_from 0.02, zero_within 0.01, "
+        "policy filter_norm"
     )
     assert mine.report["start"] == start.removeprefix("start: ")
     assert "lr" not in mine.report["changed"]
@@ -141,11 +142,11 @@ def test_a_run_from_a_file_starts_there_and_says_so(file: Path, tmp_path: Path):
 def test_what_was_set_otherwise_is_said(file: Path):
     view = Listener()
     make = lambda parameters: torch.optim.AdamW(parameters, lr=3e-3)  # noqa: E731
-    settings = make_settings(pretrained=True, lr=None, epochs=2, keep_flops=1, search_from=0.1)
+    settings = make_settings(pretrained=True, lr=None, epochs=2, keep_flops=1, zero_within=0.03)
     fit(make_net(), make_data(), settings=settings, optimizer=make, view=view)
     (start,) = [line for line in view.lines if line.startswith("start: ")]
     assert start.startswith("start: the model's own weights, pretrained; defaults for fine-")
-    assert start.endswith("; set otherwise: lr 0.003, search_from 0.1")
+    assert start.endswith("; set otherwise: lr 0.003, zero_within 0.03")
 
 
 @pytest.mark.parametrize("stop", [3, 13, 20])

@@ -25,7 +25,7 @@ from trainonce.engines.timing import Milliseconds
 from trainonce.errors import SettingError
 from trainonce.messages.plain_text import in_one_line
 from trainonce.recipes.run import Run, build_run_model, open_plain_training_data
-from trainonce.runs.folder import REPORT, room_in
+from trainonce.runs.folder import REPORT, read_config, room_in
 from trainonce.runs.report.int8 import as_int8_table
 from trainonce.runs.report.outline import top1_of
 from trainonce.runs.report.table import as_title
@@ -108,7 +108,7 @@ def _export(arguments: argparse.Namespace) -> None:
     run, data = open_run(arguments)
     small = load_small(run, data, arguments.folder).to(device)
     if arguments.int8:
-        _export_int8(arguments.folder, path, run, data, small)
+        _export_int8(arguments, path, run, data, small)
         return
     if arguments.format == "onnx":
         found = export_onnx(small, data.validation, path)
@@ -122,8 +122,11 @@ def _export(arguments: argparse.Namespace) -> None:
     )
 
 
-def _export_int8(folder: Path, path: Path, run: Run, data: DataSet, small: nn.Module) -> None:
+def _export_int8(
+    arguments: argparse.Namespace, path: Path, run: Run, data: DataSet, small: nn.Module
+) -> None:
     """Write the int8 file, print the table, and keep it in the run's report."""
+    folder: Path = arguments.folder
     # A report that can't be read is told before minutes are spent.
     report = read_report(folder) if (folder / REPORT).is_file() else None
     found = export_int8(
@@ -135,7 +138,9 @@ def _export_int8(folder: Path, path: Path, run: Run, data: DataSet, small: nn.Mo
         dense_top1=top1_of((report or {}).get("baseline")),
         say=lambda line: print(line, file=sys.stderr),
     )
-    if report is not None:
+    # What other data says is not about this run.
+    own = read_config(folder).get("data", run.data)
+    if report is not None and own == run.data:
         with room_in(folder):
             kept = report | {"int8": found.to_data()}
             keep_report(folder, kept)

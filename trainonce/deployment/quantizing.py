@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,15 +14,18 @@ import torch
 from torch import nn
 
 from trainonce.data.samples import Samples
-from trainonce.deployment.calibrating import layers_in_float, quantize, read_calibration
+from trainonce.deployment.calibrating import Calibrated, layers_in_float, quantize, read_calibration
 from trainonce.deployment.exporting import check_onnx_packages, describe_onnx, draft_in, write_onnx
 from trainonce.engines.runtimes import session_opener
-from trainonce.engines.timing import Milliseconds, time_in_turns
+from trainonce.engines.timing import Milliseconds, TooSlowError, time_in_turns
 from trainonce.errors import ExportError
 
 BATCH_SIZES = (1, 32)
 SECONDS = 5.0
 """Measuring time for each batch size."""
+
+LONGEST = 60.0
+"""No call begins later, if calls are slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +103,7 @@ def export_int8(
         write_onnx(small, validation, files["small"])
         say("quantizing")
         chosen = quantize(files["small"], batches, folder)
-        num_layers, left = layers_in_float(chosen.content)
-        if not num_layers:
-            raise ExportError(
-                "no layer of this model can be quantized "
-                f"({next(iter(left.values()), 'it has no convolution or linear layer')}). Export it without "
-                "--int8."
-            )
+        num_layers, left = _layers_of(chosen)
         draft.write_bytes(chosen.content)
         describe_onnx(draft, small)
         sessions = {name: open_session(str(file)) for name, file in files.items()}
@@ -116,13 +114,7 @@ def export_int8(
         return Int8(
             path=path,
             standings=tuple(
-                Standing(
-                    name,
-                    top1.get(name, dense_top1),
-                    file.stat().st_size,
-                    {size: found[name] for size, found in times.items()},
-                )
-                for name, file in files.items()
+                _standing(name, file, top1.get(name, dense_top1), times) for name, file in files.items()
             ),
             num_validation=len(validation),
             threads=torch.get_num_threads(),
@@ -131,6 +123,22 @@ def export_int8(
             num_layers=num_layers,
             left_in_float=left,
         )
+
+
+def _layers_of(chosen: Calibrated) -> tuple[int, dict[str, str]]:
+    """How many layers are in int8, and why the others are not; ExportError if none is."""
+    num_layers, left = layers_in_float(chosen.content)
+    if not num_layers:
+        reason = next(iter(left.values()), "it has no convolution or linear layer")
+        raise ExportError(f"no layer of this model can be quantized ({reason}). Export it without --int8.")
+    return num_layers, left
+
+
+def _standing(
+    name: str, file: Path, top1: float | None, times: Mapping[str, Mapping[str, Milliseconds]]
+) -> Standing:
+    milliseconds = {size: found[name] for size, found in times.items()}
+    return Standing(name=name, top1=top1, bytes=file.stat().st_size, milliseconds=milliseconds)
 
 
 def _top1_of(session: Any, name: str, samples: Samples) -> float:
@@ -160,5 +168,7 @@ def _time(
         inputs, _ = next(iter(samples.batches([(torch.arange(size) % len(samples), 0)])))
         batch = {"images": inputs.numpy()}
         calls = {name: partial(session.run, None, batch) for name, session in sessions.items()}
-        found[str(size)] = time_in_turns(calls, seconds=seconds)
+        # A batch too slow to measure is left out of the table.
+        with suppress(TooSlowError):
+            found[str(size)] = time_in_turns(calls, seconds=seconds, longest=max(4 * seconds, LONGEST))
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -28,15 +29,24 @@ def interrupted_after(seconds: float, error: Exception) -> Iterator[None]:
         yield
         return
 
-    def stop(*_: Any) -> None:
-        raise _OverdueSignal
+    is_over = False
 
+    def stop(*_: Any) -> None:
+        # Too late to interrupt anything, if it rings while the clock is being stopped.
+        if not is_over:
+            raise _OverdueSignal
+
+    start = time.monotonic()
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
+        is_over = True
     except _OverdueSignal:
         raise error from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        if left:
+            # Somebody else's alarm rings when it would have, or at once.
+            signal.setitimer(signal.ITIMER_REAL, max(1e-3, left - (time.monotonic() - start)), interval)

@@ -92,7 +92,10 @@ def _time_in_onnxruntime(
     model: nn.Module, example: Any, *, seconds: float
 ) -> tuple[dict[str, float], dict[str, list[float]]]:
     """Milliseconds by module for operators with weights, and by kind for all others."""
-    open_session = session_opener()
+    try:
+        open_session = session_opener()
+    except EngineError as error:
+        raise EngineError(f"onnxruntime: {error}") from None
     if any(tensor.device.type != "cpu" for tensor in tree_leaves(example) if isinstance(tensor, Tensor)):
         raise EngineError("ONNX Runtime runs on the CPU only; pass --device cpu")
     with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():

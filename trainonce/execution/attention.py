@@ -26,7 +26,9 @@ fx.wrap("is_")
 fx.wrap("not_")
 fx.wrap("truth")
 
-Ways = Mapping[str, Mapping[Any, Callable[..., Any]]]
+_apart: Any = torch._nested_tensor_from_mask  # pyright: ignore[reportPrivateImportUsage]
+
+Ways = Mapping[str, Mapping[Any, Any]]
 
 
 def can_be_freed(module: nn.Module) -> bool:
@@ -40,7 +42,7 @@ def are_heads_free(module: nn.Module) -> bool:
     return isinstance(module, nn.MultiheadAttention) and given_forward(module) is not None
 
 
-def free_heads(module: Any, **ways: Mapping[Any, Callable[..., Any]]) -> None:
+def free_heads(module: Any, **ways: Mapping[Any, Any]) -> None:
     """Let the graph compute a module; `ways` replace those of the graph with the same names."""
     graph, known = _graphs(module.bias_k is not None, module.add_zero_attn, module.in_proj_weight is None)
     give_forward(module, graph, {**known, **ways})
@@ -152,7 +154,7 @@ def _attend_nested(
     result = ways["input"][False].forward(
         module, ways, padded, padded, padded, gone, False, None, False, False
     )
-    return torch._nested_tensor_from_mask(result[0], gone.logical_not(), mask_check=False), None
+    return _apart(result[0], gone.logical_not(), mask_check=False), None
 
 
 def _project_at_once(module: Any, ways: Any, query: Any, key: Any, value: Any) -> Any:

@@ -17,6 +17,8 @@ from torch import fx, nn
 
 from trainonce.execution.straight_code import as_graph, give_forward, given_forward
 
+_apart: Any = torch._nested_tensor_from_mask  # pyright: ignore[reportPrivateImportUsage]
+
 
 def keep_divisor(module: Any, divisor: int, axis: int) -> None:
     """Let a LayerNorm over `axis` of its data divide by `divisor` channels, however many it has."""
@@ -54,7 +56,7 @@ def _nested(module: Any, ways: Any, divisor: Any, data: Any) -> Any:
     lengths = data._nested_tensor_size()[:, :1].to(padded.device)
     is_there = torch.ones_like(padded[..., 0]).cumsum(-1) <= lengths
     normalized = ways[False].forward(module, ways, divisor, padded)
-    return torch._nested_tensor_from_mask(normalized, is_there, mask_check=False)
+    return _apart(normalized, is_there, mask_check=False)
 
 
 def _with_bias(module: Any, divisor: Any, data: Any) -> Any:

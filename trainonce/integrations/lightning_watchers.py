@@ -31,8 +31,8 @@ def check_company(trainer: Any) -> None:
         )
     for other in callbacks_of(trainer, "ModelPruning"):
         raise PrunerError(
-            f"{type(other).__name__} keeps a mask for each weight, which would not follow a cut. Leave out one "
-            "of the two callbacks."
+            f"{type(other).__name__} keeps a mask for each weight, which would not follow a cut. Leave one "
+            "of the two callbacks out."
         )
 
 

@@ -32,7 +32,12 @@ try:
     from transformers import Trainer, TrainerCallback
 
     from trainonce.integrations.small_transformers import STATE_FOLDER, load, read_state, saved_epochs
-    from trainonce.integrations.transformers_manners import hold_stopping, own_names, without_reentrance
+    from trainonce.integrations.transformers_manners import (
+        hold_stopping,
+        own_names,
+        own_weights_trained,
+        without_reentrance,
+    )
 except ImportError as error:
     raise MissingPackageError(
         f"this needs transformers ({error}). Install it with: pip install transformers accelerate"
@@ -178,9 +183,10 @@ class TrainOnceCallback(TrainerCallback):
 
     def _begin_batch(self, model: nn.Module, inputs: dict[str, Any]) -> None:
         self._batch = model, inputs
-        if self.pruner is not None:
-            return
         trainer = self._trainer
+        if self.pruner is not None or self not in trainer.callback_handler.callbacks:
+            # Attached already, or taken out of the trainer before it trains.
+            return
         inner = unwrapped_model(model)
         call = first_call(inner, lambda: self._ask(inner, inputs))
         if call is None or call.module is not inner:
@@ -188,13 +194,14 @@ class TrainOnceCallback(TrainerCallback):
                 f"compute_loss does not call the {type(inner).__name__} that is trained. Pass example= with "
                 "what it is called with."
             )
-        self.pruner = self._request.attach(
-            inner,
-            trainer.optimizer,
-            example=call.as_example(),
-            total_steps=trainer.state.max_steps,
-            state=self._saved,
-        )
+        with own_weights_trained(inner):
+            self.pruner = self._request.attach(
+                inner,
+                trainer.optimizer,
+                example=call.as_example(),
+                total_steps=trainer.state.max_steps,
+                state=self._saved,
+            )
         self._saved = None
 
     def _loss(self) -> Tensor:

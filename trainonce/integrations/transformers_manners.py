@@ -11,6 +11,8 @@ from typing import Any
 from torch import nn
 from transformers import EarlyStoppingCallback
 
+from trainonce.errors import BudgetError
+
 
 @contextmanager
 def own_names(model: Any) -> Iterator[None]:
@@ -32,6 +34,20 @@ def own_names(model: Any) -> Iterator[None]:
         yield
     finally:
         del model.save_pretrained
+
+
+@contextmanager
+def own_weights_trained(model: nn.Module) -> Iterator[None]:
+    """Inside, a budget that is out of reach because of adapters (LoRA) is refused with what works instead."""
+    try:
+        yield
+    except BudgetError:
+        if not hasattr(model, "peft_config") or all(part.requires_grad for part in model.parameters()):
+            raise
+        raise BudgetError(
+            "this budget can't be reached: the adapters of peft (LoRA) leave the model's own weights frozen, "
+            "and frozen weights can't be cut. Prune first, and add the adapters to the small model."
+        ) from None
 
 
 @contextmanager

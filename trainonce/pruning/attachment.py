@@ -67,19 +67,16 @@ def attach(
 
     Args:
         model: The model to train and prune; DDP and torch.compile wrappers are fine.
-        optimizer: The optimizer that trains it, or a list if several do, such as Muon and AdamW; parameters
-            that none of them trains are not pruned.
-        example: What the model is called with: a tensor, a tuple of positional or a dict of keyword inputs.
-            Or the Partition that `inspect` found with the same `protect` and `streams`, to save
-            inspecting it again.
+        optimizer: What trains it, or a list (Muon and AdamW); parameters that none trains are not pruned.
+        example: What the model is called with (a tensor, a tuple, a dict), or what `inspect` found with the
+            same `protect` and `streams`, to save inspecting it again.
         total_steps: Optimizer steps in the whole run, `len(loader) * epochs`.
         keep_flops: Share of the model's FLOPs to keep, above 0 and at most 1.
         keep_params: Share of the model's parameters to keep, instead of keep_flops.
         protect: Modules that must keep all their channels, as patterns: `["head*", "layer4.*"]`.
         streams: Whether channels under a LayerNorm may go, such as the width of a ViT; see `inspect`.
         round_to: Make widths multiples of this; None: about 1/16 of each width, at most 16.
-        uniform: Keep equally many channels in the same layers of repeated blocks, or patterns of those that
-            do. The small model of a Hugging Face model then loads with a plain `from_pretrained`.
+        uniform: Whether the same layers of repeated blocks keep equally many channels; or patterns of them.
         method: A preset for the next four, such as "paper"; None: this library's, with your changes.
         policy: How channels are chosen; None: `trainonce.policies.Capacity()`.
         schedule: When the search starts and ends, and when the model is cut; None: `Schedule()`.
@@ -87,20 +84,17 @@ def attach(
         pull: How they are pulled; None: `Proximal()`.
         shrink: Cut the model during training, which speeds it up; otherwise only in `finish`.
         seed: Seed of what a policy draws, such as a controller's weights and noise.
-        followers: Averaged copies (EMA, SWA) that are cut with the model: modules, or objects that hold one.
-            torch's AveragedModel, timm's ModelEma and Lightning's and Ultralytics' averages need no mention.
-        teacher: A trained model to also learn from, or True: a frozen copy of `model` as it is now.
-            Train with `pruner.taught(loss, outputs, images)` then.
+        followers: Averaged copies (EMA, SWA) to cut with the model; those of known libraries are found.
+        teacher: A model to learn from, or True: a copy as it is now. `pruner.taught` gives the loss then.
 
     Example: `pruner = trainonce.attach(model, optimizer, example=images, keep_flops=0.45, total_steps=1000)`
     """
     chosen = PruningSettings.of(total_steps, method, policy, schedule, strength, pull, seed, shrink=shrink)
-    taught_by = find_teacher(teacher)
-    trained = _Trained.of(model, optimizer)
+    taught_by, trained = find_teacher(teacher), _Trained.of(model, optimizer)
     others = _find_others(trained.model, trained.optimizer)
     # Policies take gradients of the cost when they start, whatever mode the caller is in.
     with torch.inference_mode(False), torch.enable_grad():
-        lessons = None if taught_by is None else trained.lessons(taught_by)
+        lessons = trained.lessons(taught_by)
         budget = trained.budget(example, keep_flops, keep_params, protect, streams, round_to, uniform)
         _check_length(total_steps, budget)
         pruner = Pruner(trained.algorithm(budget, chosen, followers), lessons)
@@ -132,8 +126,10 @@ class _Trained:
             widened(inner, plans) if plans else None,
         )
 
-    def lessons(self, teacher: Teacher) -> Lessons:
+    def lessons(self, teacher: Teacher | None) -> Lessons | None:
         """What the model is taught, by itself as it was before any cut or by another."""
+        if teacher is None:
+            return None
         found = Lessons(teacher, self.dense or self.model)
         note_teacher(found.model)
         return found

@@ -157,7 +157,7 @@ class Budget:
         return ranking.masks(widths)
 
     def _closer(self, ranking: Ranking, target: float, widths: Tensor) -> Tensor:
-        """Widths that use more of the budget, where coarse steps leave some: one family wider, others less."""
+        """Widths that use more of the budget, where coarse steps leave some: one wider, others less."""
         while target - self._cost_of(ranking, widths) > CLOSE_ENOUGH_OF_BUDGET * target:
             tried = []
             for number in (widths < ranking.sizes).nonzero().flatten().tolist():

@@ -82,10 +82,7 @@ class Pruner:
                 "on a batch, such as lambda: criterion(model(images), labels)."
             )
         if loss is not None and not callable(loss):
-            raise PrunerError(
-                f"step takes a function that returns the loss on a batch, got {type(loss).__name__}. Pass "
-                "lambda: criterion(model(images), labels)."
-            )
+            raise PrunerError("step takes a function: pass lambda: criterion(model(images), labels).")
         if self.lessons is not None and not self.lessons.was_heard:
             raise PrunerError(NOT_HEARD)
         self._watch.pruner_stepped()

@@ -39,7 +39,7 @@ def channel_map(
 
 def weight_through(weight: Tensor, map_CK: Tensor) -> Tensor:
     """The weight (outputs, C, ...) that reads through the map: (outputs, K, ...)."""
-    moved = torch.tensordot(weight.detach().double().cpu(), map_CK, dims=([1], [0]))
+    moved = weight.detach().double().cpu().movedim(1, -1) @ map_CK
     return moved.movedim(-1, 1).to(weight)
 
 

@@ -37,9 +37,7 @@ _OTHER_THINGS = re.compile(
 _WIDTHS = re.compile(r"inner|intermediate|ffn|dim|size|width|heads")
 """Words in names of settings that may be None: the width then follows another one."""
 
-_LONGEST_LIST = 16
-_SOME_WIDTH = 24
-
+_LONGEST_LIST, _SOME_WIDTH = 16, 24
 _READ_IF_THERE = ("head_dim",)
 """Settings that models of a family read though their configuration may not have them."""
 
@@ -138,7 +136,12 @@ def find_configuration(model: nn.Module) -> Configuration | None:
     config = vars(model).get("config")
     if not holds_settings(config) or not callable(getattr(model, "save_pretrained", None)):
         return None
-    return Configuration(type(model), copy.deepcopy(config))
+    try:
+        # A partition can be pickled, which a class made in a function can't.
+        is_known = "<locals>" not in type(model).__qualname__
+        return Configuration(type(model), copy.deepcopy(config)) if is_known else None
+    except Exception:
+        return None
 
 
 def looked_into(configuration: Configuration, shapes: Mapping[str, tuple[int, ...]]) -> Configuration | None:

@@ -26,10 +26,11 @@ def swap_modules(model: nn.Module, plan: Plan) -> None:
         if swap.kind == ATTENTION:
             if not are_heads_free(module):
                 free_heads(module)
-        else:
-            if kept_divisor(module) is None:
-                keep_divisor(module, _num_before(plan, swap), swap.axis)
-            module.normalized_shape = tuple(module.weight.shape)
+        elif kept_divisor(module) is None:
+            divisor = _num_before(plan, swap)
+            keep_divisor(module, divisor, swap.axis)
+            # Whoever computes it past `forward` gets an error, not another divisor.
+            module.normalized_shape = (divisor,)
 
 
 def swap_back(model: nn.Module, plan: Plan) -> None:
@@ -40,10 +41,8 @@ def swap_back(model: nn.Module, plan: Plan) -> None:
         if swap.kind == ATTENTION:
             if _is_as_made(module):
                 bind_heads(module)
-        else:
-            if kept_divisor(module) == _num_before(plan, swap):
-                take_forward_back(module)
-            module.normalized_shape = tuple(module.weight.shape)
+        elif kept_divisor(module) == _num_before(plan, swap):
+            take_forward_back(module)
 
 
 def check_swaps(modules: Mapping[str, nn.Module], plan: Plan) -> None:

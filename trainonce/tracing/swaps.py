@@ -64,7 +64,8 @@ def _tried(module: Any) -> int | None:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad(), InDouble(), suppress(Exception):
         for shape, axis in (((2, 3, size), -1), ((2, 2, 3, size), -1), ((2, size, 3, 2), 1)):
-            own, ours = bare_copy(module).eval(), bare_copy(module).eval()
+            own: Any = bare_copy(module).eval()
+            ours = bare_copy(module).eval()
             take_forward_back(own)
             own.normalized_shape = (size,)
             data = torch.randn(shape, generator=generator, dtype=torch.float64)
@@ -94,6 +95,7 @@ def computing_openly(model: nn.Module, swaps: Mapping[str, Swap], tracer: Tracer
             free_heads(module, average={False: _Apart(), True: _Averaged(tracer)})
         elif kept_divisor(module) is not None:
             take_forward_back(module)
+            vars(module)["normalized_shape"] = tuple(module._parameters["weight"].shape)
     yield
 
 

@@ -10,7 +10,7 @@ from trainonce.errors import PrunerError, SettingError
 from trainonce.pruning.method import METHODS, Method, find_method
 from trainonce.pruning.policies.policy import Policy
 from trainonce.pruning.pulling.projection import Proximal
-from trainonce.training.policy_names import DEFAULT_POLICY, find_policy
+from trainonce.training.policy_names import find_policy
 
 DEFAULT_METHOD = "default"
 _OWN_POLICY = {"paper": "paper_controller"}
@@ -44,8 +44,7 @@ def fixed_by(name: Any) -> dict[str, Any]:
 
 def with_method(defaults: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The defaults of a run with this method, whose other defaults are these."""
-    of_all = {"policy": DEFAULT_POLICY, "controller_share": Method.default().controller_share}
-    return {**defaults, **of_all, **fixed_by(name)}
+    return {"controller_share": Method.default().controller_share, **defaults, **fixed_by(name)}
 
 
 def check_method(settings: Any) -> None:

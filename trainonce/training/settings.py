@@ -127,7 +127,9 @@ class Settings:
         above=0,
         at_most=1,
     )
-    policy: str = dependent_setting(f"how channels are scored: {', '.join(POLICIES)}", str)
+    policy: str = dependent_setting(
+        f"how channels are scored; filter_norm when fine-tuning: {', '.join(POLICIES)}", str
+    )
     controller_share: float = dependent_setting(
         "fraction of the training data that the mask search uses", float, above=0, at_most=1
     )

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from trainonce.training.policy_names import DEFAULT_POLICY
+
 ADAPTIVE = ("adam", "adamw", "nadam")
 """Optimizers that divide by the size of the gradient, so that their learning rate is a step size."""
 
@@ -30,6 +32,7 @@ class Start:
     first_cut_from: float | None
     settle_from: float
     zero_within: float
+    policy: str
 
     def defaults(self, opt: str) -> dict[str, Any]:
         """The default of every setting that depends on the start, for an optimizer of this name."""
@@ -49,6 +52,7 @@ FROM_SCRATCH = Start(
     first_cut_from=None,
     settle_from=0.45,
     zero_within=0.02,
+    policy=DEFAULT_POLICY,
 )
 """The weights are noise: the learning rate is high, and cutting early saves most of the training."""
 
@@ -62,12 +66,13 @@ FINE_TUNING = Start(
     first_cut_from=0.02,
     settle_from=0.02,
     zero_within=0.01,
+    policy="filter_norm",
 )
 """The weights know something already.
 
-A lower rate keeps what they know, and their channels can be compared from the start: one cut right away
-leaves the whole run for the small model to recover, and costs least. `python -m benchmarks cutting` compares
-this with later cuts.
+A lower rate keeps what they know. Their norms say which channels matter, in all layers, so one cut can be
+made right away: it leaves the whole run for the small model to recover, and costs least.
+`python -m benchmarks cutting` compares this with later cuts and other ways to choose.
 """
 
 DEPENDENT = frozenset(FROM_SCRATCH.defaults("sgd"))

@@ -20,6 +20,7 @@ from trainonce.tracing.operators.registry import (
     aten,
     find_rule,
     is_product,
+    is_strided,
     no_rule,
     only_moves_data,
     tensors_in,
@@ -34,11 +35,15 @@ def apply_rule(call: Call) -> None:
     call.tracer.keep_delicate(call.tensors)
     values = [call.value(tensor) for tensor in call.tensors]
     known = [value for value in values if value is not None]
+    results = tensors_in(call.result)
+    if (reason := _layout_refusal(call, results)) is not None:
+        call.keep([layer for value in known for layer in value.layers], reason)
+        _count_cost(call)
+        return
     if not known and call.operator is not aten.expand.default:
         _count_cost(call)
         return
     is_weight = all(value.is_weight for value in known)
-    results = tensors_in(call.result)
     in_place = {id(tensor) for tensor in call.tensors}
     for tensor, group in zip(results, _recalled(call, values, is_weight, len(results)), strict=True):
         value = Value(tuple(tensor.shape), group, is_weight)
@@ -46,6 +51,18 @@ def apply_rule(call: Call) -> None:
             call.tracer.overwrite(tensor, value, call.name)
         else:
             call.tracer.remember(tensor, value)
+
+
+def _layout_refusal(call: Call, results: list[Tensor]) -> str | None:
+    """Why labels can't pass through a call; None if its tensors have axes to carry them.
+
+    A sparse matrix times a dense one is a product like any other.
+    """
+    odd = [tensor for tensor in results if not is_strided(tensor)]
+    if not (odd := odd or [tensor for tensor in call.tensors if tensor.is_nested]):
+        return None
+    kind = "nested" if odd[0].is_nested else str(odd[0].layout).removeprefix("torch.").strip("_")
+    return f"{call.words} in {call.where} works on a tensor of layout {kind}"
 
 
 def _recalled(call: Call, values: list[Value | None], is_weight: bool, num_results: int) -> list[Layers]:
@@ -155,8 +172,8 @@ def _is_pointwise(operator: Any) -> bool:
 
 
 def _count_cost(call: Call) -> None:
-    """Operators on constants and unlabelled data still cost multiply-adds."""
-    if is_product(call.operator):
+    """Operators on constants and unlabelled data still cost multiply-adds; nested tensors tell no sizes."""
+    if is_product(call.operator) and not any(tensor.is_nested for tensor in call.tensors):
         _function_for(call)(call)
 
 

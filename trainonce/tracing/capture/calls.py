@@ -105,6 +105,9 @@ class CallMode(TorchFunctionMode):
             self._demand_shape(*args, **kwargs)
         if func is torch.nn.functional.scaled_dot_product_attention and kwargs.get("scale") is None:
             self._pin_head_size(before)
+        scalars = (args, kwargs)
+        if func is torch.Tensor.__setitem__ and self._note_place(args[0], args[1]):
+            scalars = args[2:]
         with tracer.calling(func, args, kwargs) as call:
             result = called(func, args, kwargs, tracer)
         if getattr(func, "__name__", "") in CREATION and isinstance(result, Tensor):
@@ -113,8 +116,21 @@ class CallMode(TorchFunctionMode):
         elif call.only_moves_data and func not in VALUES:
             self._note_movement(func, before, result)
         elif getattr(func, "__name__", "") not in FOLLOWING:
-            self._pin_scalars((args, kwargs))
+            self._pin_scalars(scalars)
         return result
+
+    def _note_place(self, target: Tensor, key: Any) -> bool:
+        """Note that the sizes in `target[key] = ...` must follow a cut as those in `target[key]` do.
+
+        False where labels can't say so.
+        """
+        value = self.tracer.value(target)
+        if value is None or not value.layers or any(isinstance(item, Tensor) for item in leaves_of(key)):
+            return False
+        with self.tracer.calling(torch.Tensor.__getitem__, (target, key), {}):
+            place = target[key]
+        self._note_movement(torch.Tensor.__getitem__, ((value, map_leaves(source_of, key)), {}), place)
+        return True
 
     def _before(self, tensor: Tensor) -> Any:
         """What a movement remembers of an argument.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from trainonce.tracing.operators.registry import aten, is_product, tensors_in
+from trainonce.tracing.operators.registry import aten, is_product, is_strided, tensors_in
 from trainonce.tracing.state.tracer import Tracer
 
 _LEAST_ELEMENTS = 10_000
@@ -44,7 +44,11 @@ class StandIns:
         """What the operator gives; zeros if it is a product, or whatever it makes of such zeros."""
         tensors = tensors_in((args, kwargs))
         hollow = [tensor for tensor in tensors if tensor in self.tracer.hollow]
-        is_large = is_product(operator) and sum(map(Tensor.numel, tensors)) > _LEAST_ELEMENTS
+        is_large = (
+            is_product(operator)
+            and sum(map(Tensor.numel, tensors)) > _LEAST_ELEMENTS
+            and all(map(is_strided, tensors))
+        )
         if not hollow and not (is_large and any(map(self._depends_on_input, tensors))):
             return operator(*args, **kwargs)
         if hollow:
@@ -52,6 +56,8 @@ class StandIns:
         result = (
             _outline(operator, args, kwargs, tensors[0].device) if is_large else operator(*args, **kwargs)
         )
+        if not all(map(is_strided, tensors_in(result))):
+            self.tracer.refuse(str(operator))
         # A batch norm writes to its statistics, though its schema does not say so.
         written = (
             [tensor for tensor in tensors if not isinstance(tensor, nn.Parameter)]

@@ -16,7 +16,8 @@ from trainonce.tracing.operators.registry import Call, Layers, aten, rule
 from trainonce.tracing.state.labels import MOST_SPREAD_LABELS, Layer, align
 
 
-@rule(aten._prelu_kernel, aten.hardswish, aten.hardswish_)
+# Older torch does not tag these as pointwise.
+@rule(aten._prelu_kernel, aten.hardswish, aten.hardswish_, aten.leaky_relu, aten.leaky_relu_)
 def pointwise(call: Call) -> Layers:
     """Labels that meet are tied; whether zero stays zero is found by trying the operator on zeros."""
     operands = call.tensors
@@ -28,6 +29,7 @@ def pointwise(call: Call) -> Layers:
     if not all(value is None or value.is_weight for value in map(call.value, operands)):
         aligned = _without_strange_tables(aligned)
     aligned = _without_wide(call, aligned)
+    aligned = _one_axis_of_each_grid(call, aligned)
     aligned = [_meet(call, number, extents, aligned) for number in range(len(operands))]
     clusters: list[dict[int, Layer]] = []
     for number, layers in enumerate(aligned):
@@ -64,6 +66,32 @@ def _without_wide(call: Call, aligned: list[list[Layer]]) -> list[list[Layer]]:
                 call.keep((layer, partner), f"{call.words} in {call.where} mixes it with other axes")
                 wide |= {id(layer), id(partner)}
     return [[layer for layer in layers if id(layer) not in wide] for layers in aligned] if wide else aligned
+
+
+def _one_axis_of_each_grid(call: Call, aligned: list[list[Layer]]) -> list[list[Layer]]:
+    """Where a grid of labels (heads and dims) meets a tensor with labels for each of its axes: one of them.
+
+    Tied to both, all of the grid would be one label. The first axis along which it varies is cut; the labels
+    of the others are kept.
+    """
+    reason = f"{call.words} in {call.where} pairs it with a tensor that can only lose slices of another axis"
+    left = [list(layers) for layers in aligned]
+    for number, layers in enumerate(aligned):
+        for grid in (layer for layer in layers if len(layer.varying) > 1):
+            for other in (found for place, found in enumerate(left) if place != number):
+                met = [layer for layer in other if set(layer.varying) < set(grid.varying)]
+                chosen = _first_that_varies(call, grid, met) if len(met) > 1 else None
+                for layer in met:
+                    if chosen is not None and not set(layer.varying) & set(chosen.varying):
+                        call.keep([layer], reason)
+                        other.remove(layer)
+    return left
+
+
+def _first_that_varies(call: Call, grid: Layer, met: list[Layer]) -> Layer | None:
+    """The first of some layers along whose axes the labels of the grid are not tied yet."""
+    free = call.book.compress(grid.ids)
+    return next((layer for layer in met if any(free.shape[axis] > 1 for axis in layer.varying)), None)
 
 
 def _overlap(cluster: dict[int, Layer], layer: Layer) -> bool:

@@ -182,6 +182,11 @@ def tensors_in(arguments: Any) -> list[Tensor]:
     return found
 
 
+def is_strided(tensor: Tensor) -> bool:
+    """Whether its axes are those of its memory; sparse and nested tensors have none to carry labels."""
+    return tensor.layout is torch.strided and not tensor.is_nested
+
+
 def no_rule(call: Call) -> Layers:
     """Keep every channel that reaches an operator without a rule."""
     for tensor in call.tensors:

@@ -126,9 +126,9 @@ class Tracer:
     def keep_delicate(self, tensors: Iterable[Tensor]) -> None:
         """Somebody looks at these tensors."""
         for tensor in tensors if len(self.delicate) else ():
-            layers, reason = self.delicate.get(tensor, ((), ""))
-            for layer in layers:
-                self.book.keep(layer.ids, reason)
+            if (found := self.delicate.get(tensor)) is not None:
+                for layer in found[0]:
+                    self.book.keep(layer.ids, found[1])
 
     def note_use(self, tensors: list[Tensor]) -> None:
         """Remember which weights an operator has read."""

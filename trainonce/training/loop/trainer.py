@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from trainonce.data.sample_rng import mix, seed_everything
 from trainonce.data.samples import Draw, Samples
 from trainonce.errors import DivergedError, PrunerError, SettingError
-from trainonce.pruning.attachment import attach
 from trainonce.pruning.guards.copies import note_teacher
 from trainonce.pruning.loading import resume_teaching
 from trainonce.pruning.method import Method
@@ -21,6 +20,7 @@ from trainonce.pruning.pruner import Pruner
 from trainonce.training.batches.order import Drawing, Order, draw_controller_samples, share_of
 from trainonce.training.batches.own_order import OwnDrawing
 from trainonce.training.batches.sources import count_samples
+from trainonce.training.loop.attaching import attach_by
 from trainonce.training.loop.average import Average
 from trainonce.training.loop.learning_rate import Rates, learning_rate
 from trainonce.training.loop.objective import Objective
@@ -93,7 +93,9 @@ class Trainer:
                 f"batch_size must be at least {smallest}, one sample per process and accumulation step, got "
                 f"{self.order.smallest_batch}."
             )
-        self.pruner: Pruner | None = self._attach(example) if settings.is_pruning else None
+        self.pruner: Pruner | None = None
+        if settings.is_pruning:
+            self.pruner = attach_by(settings, self.method, model, optimizer, example, self.total_steps)
         self._wrap()
 
     @property
@@ -193,23 +195,6 @@ class Trainer:
             int(state[key]) for key in ("step", "num_skipped", "num_bad_in_row")
         )
         self._wrap()
-
-    def _attach(self, example: Any) -> Pruner:
-        settings = self.settings
-        return attach(
-            self.model,
-            self.optimizer,
-            example=example,
-            total_steps=self.total_steps,
-            keep_flops=settings.keep_flops,
-            keep_params=settings.keep_params,
-            protect=settings.protect,
-            streams=settings.streams,
-            round_to=settings.round_to,
-            uniform=settings.uniform,
-            method=self.method,
-            seed=settings.seed,
-        )
 
     def _wrap(self) -> None:
         """Wrap the model in DistributedDataParallel and torch.compile, again after every change of shape."""
