@@ -95,7 +95,8 @@ def computing_openly(model: nn.Module, swaps: Mapping[str, Swap], tracer: Tracer
             free_heads(module, average={False: _Apart(), True: _Averaged(tracer)})
         elif kept_divisor(module) is not None:
             take_forward_back(module)
-            vars(module)["normalized_shape"] = tuple(module._parameters["weight"].shape)
+            weight: Any = module._parameters["weight"]
+            vars(module)["normalized_shape"] = tuple(weight.shape)
     yield
 
 
