@@ -14,7 +14,7 @@ import trainonce
 from benchmarks.harness.pruning import attach
 from benchmarks.harness.recipe import Recipe
 from benchmarks.timing.loops import Batch, Lap, PlainLoop
-from trainonce.pruning.policies.default import learned_policy
+from trainonce.pruning.policies.default import default_policy
 
 
 def said_phase(pruner: trainonce.Pruner) -> str:
@@ -57,7 +57,7 @@ class PrunedLoop(PlainLoop):
             shrink=shrink,
             seed=seed,
             teacher=is_taught,
-            policy=learned_policy() if learns else None,
+            policy=default_policy() if learns else None,
         )
         self.setup_seconds = time.perf_counter() - start
         self.optimizer.register_step_post_hook(lambda *_: self._end_projection())

@@ -16,7 +16,6 @@ from support.masks import random_masks
 from trainonce.errors import LossError
 from trainonce.pruning.gating.gates import AJAR
 from trainonce.pruning.gating.placement import find_gates
-from trainonce.pruning.policies.default import learned_policy
 from trainonce.pruning.units import Units
 
 
@@ -71,7 +70,6 @@ def searching(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) 
         keep_flops=0.5,
         total_steps=200,
         schedule=trainonce.Schedule(search_from=0, shrink_from=100, settle_from=100, update_every=1),
-        policy=learned_policy(),
     )
 
 

@@ -43,8 +43,7 @@ def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_the_first_lines_say_what_is_trained_on_what(tmp_path: Path):
     view = Listener()
-    settings = make_settings(policy="controller")
-    result = fit(make_net(), make_data(), settings=settings, out=tmp_path / "run", view=view)
+    result = fit(make_net(), make_data(), settings=make_settings(), out=tmp_path / "run", view=view)
     data, model, start, budget, run, few = view.lines[:6]
     assert data == "data: 64 training and 32 validation samples"
     assert model == (
@@ -161,7 +160,7 @@ def test_a_run_with_a_folder_has_a_page_and_a_card(tmp_path: Path):
 
 def test_few_updates_are_said_in_epochs_and_that_many_are_enough():
     view = Listener()
-    fit(make_net(), make_data(), settings=make_settings(policy="controller"), view=view)
+    fit(make_net(), make_data(), settings=make_settings(), view=view)
     (line,) = [line for line in view.lines if "few controller updates" in line]
     enough = int(line.partition("; ")[2].split()[0])
     assert "the choice of channels stays close to its starting point" in line
@@ -177,8 +176,9 @@ def test_few_updates_are_said_in_epochs_and_that_many_are_enough():
 def test_the_demo_does_not_begin_with_an_apology(capsys: pytest.CaptureFixture[str]):
     assert main(["train", "digits.resnet20", "--epochs", "1", "--warmup-epochs", "0", "--out", "run"]) == 0
     lines = capsys.readouterr().err.splitlines()
-    assert not [line for line in lines if line.startswith("few controller updates")]
-    assert len(lines[0]) < 140
+    (place,) = [number for number, line in enumerate(lines) if line.startswith("few controller updates")]
+    assert place >= 4
+    assert len(lines[place]) < 140
 
 
 @pytest.mark.parametrize("name", list(POLICIES))

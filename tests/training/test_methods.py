@@ -180,7 +180,7 @@ def test_the_command_takes_a_method(capsys: pytest.CaptureFixture[str]):
     assert main(["train", "cifar10.resnet56", "--method", "default", "--print-config"]) == 0
     Path("printed.yaml").write_text(capsys.readouterr().out)
     printed = read_yaml(Path("printed.yaml"))
-    assert (printed["method"], printed["settle_from"], printed["policy"]) == ("default", 0.45, "capacity")
+    assert (printed["method"], printed["settle_from"], printed["policy"]) == ("default", 0.45, "controller")
 
 
 def test_the_method_says_nothing_about_the_dense_model():

@@ -78,7 +78,7 @@ def attach(
         round_to: Make widths multiples of this; None: about 1/16 of each width, at most 16.
         uniform: Whether the same layers of repeated blocks keep equally many channels; or patterns of them.
         method: A preset for the next four, such as "paper"; None: this library's, with your changes.
-        policy: How channels are chosen; None: `trainonce.policies.Capacity()`.
+        policy: How channels are chosen; None: a controller network. See `trainonce.policies`.
         schedule: When the search starts and ends, and when the model is cut; None: `Schedule()`.
         strength: How dropped channels are brought to zero; None: `Strength()`.
         pull: How they are pulled; None: `Proximal()`.

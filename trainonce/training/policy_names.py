@@ -8,13 +8,13 @@ from trainonce.errors import SettingError
 from trainonce.messages.plain_text import shorten
 from trainonce.messages.suggestions import did_you_mean
 from trainonce.pruning import policies
-from trainonce.pruning.policies.default import default_policy, learned_policy
+from trainonce.pruning.policies.default import default_policy
 from trainonce.pruning.policies.policy import Policy
 
-DEFAULT_POLICY = "capacity"
+DEFAULT_POLICY = "controller"
 POLICIES: dict[str, Callable[[], Policy]] = {
     DEFAULT_POLICY: default_policy,
-    "controller": learned_policy,
+    "capacity": policies.Capacity,
     "discrete_gates": policies.DiscreteGates,
     "feature_rank": policies.FeatureRank,
     "filter_norm": policies.FilterNorm,

@@ -1,4 +1,4 @@
-"""The policy that `attach` uses by default, and the one that adds a controller to it."""
+"""The policy that `attach` uses by default."""
 
 from __future__ import annotations
 
@@ -12,9 +12,4 @@ BETWEEN_LAYERS = 0.1
 
 def default_policy() -> Policy:
     """A new default policy; policies have state, so each run needs its own."""
-    return Capacity()
-
-
-def learned_policy() -> Policy:
-    """A new controller that starts from the default policy and learns from the loss."""
     return AnchoredController(prior=Capacity(), between_layers=BETWEEN_LAYERS)
