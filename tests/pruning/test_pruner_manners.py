@@ -29,12 +29,7 @@ def test_a_short_run_says_so():
         match=r"^few updates: the controller gets 4 in [^\n]*close to its starting point[^\n]*$",
     ) as said:
         trainonce.attach(
-            model,
-            sgd(model.parameters()),
-            example=batch(0, 2)[0],
-            keep_flops=0.5,
-            total_steps=100,
-            policy=POLICIES["anchored"](),
+            model, sgd(model.parameters()), example=batch(0, 2)[0], keep_flops=0.5, total_steps=100
         )
     (warning,) = said
     assert isinstance(warning.message, ShortRunWarning)
@@ -46,8 +41,7 @@ def test_a_short_run_says_so():
         warnings.simplefilter("error")
         other = convolutional(12)
         quiet_run(other, sgd(other.parameters()))
-        attached(model, sgd(model.parameters()), 300, policy=POLICIES["anchored"]())
-        attached(other, sgd(other.parameters()), 20)
+        attached(model, sgd(model.parameters()), 300)
 
 
 @pytest.mark.parametrize("total_steps", [0, -5, 10.5, "1000", None, True])
@@ -146,7 +140,6 @@ def test_a_controller_that_is_due_needs_a_closure(closure: Any):
         model,
         optimizer,
         130,
-        policy=POLICIES["anchored"](),
         schedule=Schedule(search_from=3, shrink_from=40, settle_from=70, update_every=1),
     )
     for _ in range(3):
