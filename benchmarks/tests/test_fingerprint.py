@@ -11,6 +11,7 @@ from benchmarks.training.carrying import carried, holds, marks_of, meaning_of
 from benchmarks.training.catalogue import CONTENDERS, VARIANTS
 from benchmarks.training.configuration import Configuration
 from benchmarks.training.fingerprint import fingerprint, meanings
+from benchmarks.training.records import PLACE, read_records, recorded
 
 SOURCE = '''"""Words."""
 import torch
@@ -111,3 +112,12 @@ def test_a_run_that_records_more_is_the_same_run_and_one_digit_makes_another():
     assert not holds(before, {"accuracy": 90.1, "log": [{"epoch": 1, "loss": 0.5}]})
     assert not holds(before, {"accuracy": 90.0, "log": []})
     assert not holds(before, {"accuracy": 90.0, "log": [{"epoch": 1, "loss": 0.50000001}]})
+
+
+def test_every_committed_record_is_read_by_the_name_of_its_run():
+    sheets = sorted(PLACE.glob("*.runs.jsonl"))
+    assert sheets
+    for sheet in sheets:
+        for name, result in read_records(sheet).items():
+            assert recorded(name) is not None
+            assert result["configuration"]["contender"] in name

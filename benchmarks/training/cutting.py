@@ -58,7 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run what is missing, write the sheet of all that is there."""
     names = arguments.way or list(CUTTING)
-    record = arguments.out.with_suffix(".runs.jsonl")
+    record = arguments.out.with_suffix(".ways.jsonl")
     runs = _read(record)
     seeds = range(10, 10) if arguments.table_only else range(10, 10 + arguments.seeds)
     budgets = arguments.keep or (0.5, 0.3)
