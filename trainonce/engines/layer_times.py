@@ -114,7 +114,7 @@ def _time_in_onnxruntime(
             while num_runs < 2 * WARM_UP_CALLS or (time.perf_counter() < end and num_runs < MOST_RUNS):
                 session.run(None, feed)
                 num_runs += 1
-            events = json.loads(Path(session.end_profiling()).read_text())
+            events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
         except EngineError:
             raise
         except Exception as error:
