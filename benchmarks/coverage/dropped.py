@@ -23,6 +23,11 @@ from trainonce.zoo.inputs import draw_image
 _RATE = 0.2
 _LARGEST_SIZE = 256
 
+INTRODUCTION = (
+    "*without*, *with*: share of the multiply-adds that would go if each group kept one channel, with "
+    f"the rates that the model takes at 0 and at {_RATE}."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -59,8 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.out,
         "Dropped: what can be cut with drop_path and dropout on",
         sheet.heading("timm"),
-        f"*without*, *with*: share of the multiply-adds that would go if each group kept one channel, with "
-        f"the rates that the model takes at 0 and at {_RATE}.",
+        INTRODUCTION,
         sheet.bar_table(bars),
         sheet.table(("model", "family", "rates", "without", "with", "same"), map(_cells, rows)),
     )

@@ -16,7 +16,7 @@ LARGEST_DIFFERENCE = 1e-4
 """In float32, relative to the largest output."""
 
 INTRODUCTION = """\
-Each row is a run of {steps} steps on noise with the default policy, attached, frozen and cut as any run
+Each row is a run of {steps} steps on noise with the default controller, attached, frozen and cut as any run
 is (without the shrink, so that the same weights can be asked before and after the cut).
 
 - *kept*: multiply-adds of the cut model as a share of the dense one's, both counted by

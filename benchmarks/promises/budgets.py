@@ -50,7 +50,7 @@ class Kept:
 
 
 def measure_budget(subject: Subject, asked: float, *, num_steps: int, seed: int) -> Kept:
-    """A short run on noise with the default policy: attached, frozen and cut as any run is."""
+    """A short run on noise with the default controller: attached, frozen and cut as any run is."""
     torch.manual_seed(seed)
     model = subject.build()
     images = torch.randn(BATCH, 3, subject.image_size, subject.image_size)

@@ -21,7 +21,7 @@ from benchmarks.timing.turns import PlainDDP, TurnSamples
 from trainonce.pruning.attachment import attach
 from trainonce.pruning.pruner import Pruner
 from trainonce.training import Settings, fit
-from trainonce.training.loop import trainer
+from trainonce.training.loop import attaching
 from trainonce.training.results import outcome
 
 KEEP_FLOPS = 0.45
@@ -42,14 +42,12 @@ def main() -> None:
         pruners.append(attach(*args, **settings, shrink=options["shrink"]))
         return pruners[-1]
 
-    trainer.attach = attach_and_note
+    attaching.attach = attach_and_note
     settings = Settings(
         keep_flops=KEEP_FLOPS,
         epochs=EPOCHS,
         batch_size=options["batch_size"],
         device="cpu",
-        # The dearest of the usual ways to choose.
-        policy="controller",
         warmup_epochs=0.2,
     )
     stored = noise_batches(STORED_BATCHES, options["batch_size"], image_size=options["image_size"])

@@ -23,8 +23,7 @@ LOOPS = ("dense", "unshrunk")
 
 INTRODUCTION = """\
 ResNet-{depth} on images of 32 x 32 (noise), batches of {batch}, float32, channels last, {steps} steps each,
-the whole schedule with `keep_flops={keep}`, `shrink=False` and `policy="controller"`, which costs most of
-the usual ways to choose. The two loops live in one process and take
+the whole schedule with `keep_flops={keep}` and `shrink=False`. The two loops live in one process and take
 turns step by step (who goes first changes every step), so that whatever else the machine does hits both
 alike. Memory: the largest resident set of processes of their own, {repeats} of each in turns,
 {memory_steps} steps through all phases, medians.

@@ -14,7 +14,6 @@ import trainonce
 from benchmarks.harness.pruning import attach
 from benchmarks.harness.recipe import Recipe
 from benchmarks.timing.loops import Batch, Lap, PlainLoop
-from trainonce.pruning.policies.default import default_policy
 
 
 def said_phase(pruner: trainonce.Pruner) -> str:
@@ -40,7 +39,6 @@ class PrunedLoop(PlainLoop):
         keep_flops: float,
         shrink: bool,
         is_taught: bool = False,
-        learns: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__(model, recipe, total_steps)
@@ -57,7 +55,6 @@ class PrunedLoop(PlainLoop):
             shrink=shrink,
             seed=seed,
             teacher=is_taught,
-            policy=default_policy() if learns else None,
         )
         self.setup_seconds = time.perf_counter() - start
         self.optimizer.register_step_post_hook(lambda *_: self._end_projection())

@@ -103,8 +103,7 @@ def loop_class(name: str) -> Callable[..., PlainLoop]:
     if name in ("ours", "taught", "unshrunk"):
         from benchmarks.timing.pruned_loop import PrunedLoop
 
-        is_unshrunk = name == "unshrunk"
-        return partial(PrunedLoop, shrink=not is_unshrunk, is_taught=name == "taught", learns=is_unshrunk)
+        return partial(PrunedLoop, shrink=name != "unshrunk", is_taught=name == "taught")
     if name == "torch_pruning":
         from benchmarks.timing.train_prune_tune import TrainPruneTune
 

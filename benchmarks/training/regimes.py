@@ -28,11 +28,12 @@ says what was tuned on what).
 
 
 WHO = """\
-- *ours* chooses by a rule and by norms, and needs no samples for that (runs of older code had a controller).
-  *The paper's constants*: lambda = 10, one cut at half-time, and a controller with one update in 20 steps, on
-  a fixed 5 % of the samples to train on, which everyone trains on.
+- *ours* also calls the model on samples held for the controller, from a fixed 5 % of those to train on,
+  which everyone trains on: a batch in 10 to 20 steps of the search. *The paper's constants*: lambda = 10,
+  one cut at half-time, one update in 20 steps.
 - *policy*: our schedule, budget, cut and pull after the decision, and another way to choose. OTO and OTOv2
-  have their half-space operator, and OTO its package's lambda; the others pull nothing before the decision.
+  have their half-space operator, and OTO its package's lambda; the others pull nothing before the decision,
+  where ours pulls gently.
 - *from scratch*: the shape that our defaults found with the same seed, weights drawn anew, trained as long.
 - *Torch-Pruning* trains for half of the epochs, prunes every layer by the same ratio as its README does,
   and fine-tunes for the rest under the common cosine; or, *two cosines*, with a cosine for each half, the
