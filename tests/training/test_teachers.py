@@ -63,7 +63,9 @@ def taught_settings(**changes: Any) -> Settings:
 def test_a_stopped_run_ends_with_the_same_bits(kind: str, stop: int, file: Path, tmp_path: Path):
     """Without the file: the checkpoint has the teacher's weights, too."""
     teacher = True if kind == "itself" else make_net(9)
-    settings = make_settings(weights=str(file), lr=0.05, save_epochs=1, first_cut_from=0.35, round_to=1)
+    settings = make_settings(
+        weights=str(file), lr=0.05, save_epochs=1, first_cut_from=0.35, settle_from=0.6, round_to=1
+    )
     whole = run(teacher=teacher, settings=settings)
     with pytest.raises(RunInterruptedError):
         run(
