@@ -177,6 +177,7 @@ def test_heads_always_divide_the_width_where_the_configuration_wants_it(keep: fl
     plan = trainonce.Plan.random(trainonce.inspect(model, example), keep=keep, uniform=True)
     trainonce.cut(model, plan)
     model.config.validate()
+    assert model.config.hidden_size % model.config.num_attention_heads == 0
 
 
 def test_a_plan_without_uniform_leaves_the_configuration_alone():
